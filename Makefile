@@ -1,0 +1,66 @@
+# `make` alone lists the targets. Each builds .venv itself, again only when the pins change.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench chaos mutants docs diagrams pins clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "pairbus needs Python 3.11 or later; $(PYTHON) is $$($(PYTHON) --version). Name another: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --upgrade pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[broker]' --group dev
+	@touch $@
+
+demo: $(INSTALLED) ## Tell one outage as a story in the terminal
+	@$(BIN)/pairbus demo
+
+test: $(INSTALLED) ## Run the tests
+	$(BIN)/pytest -n auto
+	$(BIN)/pytest -q -n auto tests/unit/core --cov=pairbus.core --cov-branch --cov-fail-under=100
+
+check: $(INSTALLED) ## Lint, type-check, check the import rules and the generated diagram
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/python docs/generate.py --check
+
+format: $(INSTALLED) ## Put the code in the project's format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(INSTALLED) ## Measure, side by side, as ratios of one run
+	$(BIN)/python bench/simulation.py
+
+chaos: $(INSTALLED) ## The long proofs: 10,000 simulated worlds
+	$(BIN)/pairbus simulate --seeds 10000
+	$(BIN)/pytest tests/chaos
+
+mutants: $(INSTALLED) ## Mutate the rules and see whether the tests notice
+	rm -rf mutants
+	$(BIN)/mutmut run
+	$(BIN)/mutmut results
+
+docs: $(INSTALLED) diagrams ## Build the documentation into site/
+	$(BIN)/sphinx-build -W --keep-going -b html docs site
+
+diagrams: $(INSTALLED) ## Draw the generated parts of the documentation again
+	$(BIN)/python docs/generate.py
+
+pins: ## Resolve every dependency again and write constraints.txt
+	rm -rf build/pins && $(PYTHON) -m venv build/pins
+	build/pins/bin/python -m pip install --quiet --upgrade pip
+	build/pins/bin/python -m pip install --quiet --editable '.[all]' --group dev
+	build/pins/bin/python -m pip freeze --all --exclude-editable --exclude setuptools > build/pins/frozen
+	{ echo "# Every version that pairbus is built and tested with. Written by 'make pins'."; cat build/pins/frozen; } > constraints.txt
+	rm -rf build/pins
+
+clean: ## Remove everything that make has built
+	rm -rf $(VENV) build dist site mutants .coverage .hypothesis .pytest_cache .ruff_cache .import_linter_cache

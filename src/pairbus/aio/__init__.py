@@ -1,0 +1,1 @@
+"""The asynchronous client: thin I/O over ``azure.servicebus.aio``, driven by the rules in ``pairbus.core``."""

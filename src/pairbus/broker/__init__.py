@@ -1,0 +1,1 @@
+"""The embedded broker that the official SDK talks to."""

@@ -1,0 +1,1 @@
+"""The rules of pairing: pure, standard library only, time and randomness handed in."""

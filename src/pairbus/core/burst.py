@@ -1,0 +1,175 @@
+"""One burst of parked messages, from receipt to settlement (Y1, Y3, Y4, Y5), without the I/O.
+
+The syphon receives a burst under lock and asks :func:`plan` what to do with it. Messages for one destination and
+session form a :class:`Lane`, whose batches are sent one after the other, so that their order holds; lanes are
+independent of each other. The drivers, in the application, on Spark and in the simulation, share these rules.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from pairbus.core.envelope import Label
+from pairbus.core.naming import entity_key
+from pairbus.core.routing import DeadLetter, Deliver, Destinations, Ruling, Wait, WaitReason, route
+from pairbus.core.verdict import Cause, ErrorFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """One message of a backlog queue.
+
+    :ivar size: its encoded size in bytes.
+    """
+
+    sequence_number: int
+    label: Label
+    size: int = 0
+    partition_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outbound:
+    """One message on its way to its destination, with the label it gets there."""
+
+    parked: Parked
+    label: Label
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A message that is not sent, and what becomes of it instead."""
+
+    parked: Parked
+    ruling: Ruling
+
+
+@dataclass(slots=True)
+class Lane:
+    """The messages of a burst for one destination that must keep their order, sent in batches."""
+
+    destination: str
+    batch_limit: int
+    _waiting: list[Outbound] = field(default_factory=list[Outbound], init=False)
+    _one_by_one: int = field(default=0, init=False)
+
+    def add(self, message: Outbound) -> None:
+        """Append a message."""
+        self._waiting.append(message)
+
+    def next_batch(self) -> Sequence[Outbound]:
+        """Return the messages to send now, none when the lane is done. The same until told how it ended."""
+        if self._one_by_one:
+            return self._waiting[:1]
+        end = total = 0
+        for message in self._waiting:
+            total += message.parked.size
+            if end and total > self.batch_limit:
+                break
+            end += 1
+        return self._waiting[:end]
+
+    def accepted(self, batch: Sequence[Outbound], destinations: Destinations) -> None:
+        """Note that the destination took the batch; its messages may be completed."""
+        destinations.accepted(self.destination)
+        self._drop(len(batch))
+
+    def failed(
+        self, batch: Sequence[Outbound], facts: ErrorFacts, destinations: Destinations, now: float
+    ) -> Sequence[Decided]:
+        """Note how a batch failed, and return the messages about which that decides."""
+        about_one_message = facts.cause in (Cause.TOO_LARGE, Cause.BAD_ARGUMENT)
+        if about_one_message and len(batch) > 1:
+            self._one_by_one = len(batch)  # one of them is at fault; the others are good
+            return ()
+        ruling = destinations.failed(self.destination, facts, now)
+        if about_one_message:
+            self._drop(1)
+            return [Decided(batch[0].parked, ruling)]
+        decided = [Decided(message.parked, ruling) for message in self._waiting]
+        self._drop(len(decided))
+        return decided
+
+    def _drop(self, count: int) -> None:
+        del self._waiting[:count]
+        self._one_by_one = max(0, self._one_by_one - count)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do with a burst.
+
+    :ivar sent_before: messages that an earlier burst of this syphon sent and could not complete: complete them.
+    :ivar decided: messages that wait or are dead-lettered.
+    :ivar lanes: messages to send.
+    """
+
+    sent_before: Sequence[Parked]
+    decided: Sequence[Decided]
+    lanes: Sequence[Lane]
+
+
+_Session: TypeAlias = tuple[str, str]
+
+
+def keeps_order(burst: Iterable[Parked]) -> bool:
+    """Tell whether the burst has messages of sessions, so that :func:`plan` needs to know what else is there (Y5)."""
+    return any(_session_of(message) is not None for message in burst)
+
+
+def plan(
+    burst: Iterable[Parked],
+    *,
+    others: Iterable[Parked] = (),
+    sent_before: Collection[int] = (),
+    destinations: Destinations,
+    batch_limit: int,
+    now: float,
+) -> Plan:
+    """Plan a burst.
+
+    :param others: what a browse of the queue shows beside the burst, up to the burst's last message: messages
+        under another syphon's lock, or under that of one that crashed. A message of a session waits for the
+        earlier ones of its session, whoever has them (Y5).
+    :param sent_before: sequence numbers of messages that this syphon has sent and not yet completed.
+    """
+    messages = sorted(burst, key=lambda message: message.sequence_number)
+    earliest = _earliest(others, {message.sequence_number for message in messages})
+    done: list[Parked] = []
+    decided: list[Decided] = []
+    lanes: dict[tuple[str, str | None, str | None], Lane] = {}
+    for message in messages:
+        if message.sequence_number in sent_before:
+            done.append(message)
+            continue
+        routed = route(message.label)
+        if isinstance(routed, DeadLetter):
+            decided.append(Decided(message, routed))
+            continue
+        key = entity_key(routed.destination)
+        session = routed.label.session_id
+        if destinations.set_aside_until(routed.destination, now) is not None:
+            decided.append(Decided(message, Wait(WaitReason.SET_ASIDE)))
+        elif session is not None and earliest.get((key, session), message.sequence_number) < message.sequence_number:
+            decided.append(Decided(message, Wait(WaitReason.EARLIER)))
+        else:
+            lane = lanes.setdefault((key, session, message.partition_key), Lane(routed.destination, batch_limit))
+            lane.add(Outbound(message, routed.label))
+    return Plan(done, decided, tuple(lanes.values()))
+
+
+def _earliest(others: Iterable[Parked], own: Collection[int]) -> dict[_Session, int]:
+    """Return the first message of each session that somebody else has."""
+    earliest: dict[_Session, int] = {}
+    for message in others:
+        session = _session_of(message)
+        if session is not None and message.sequence_number not in own:
+            earliest[session] = min(earliest.get(session, message.sequence_number), message.sequence_number)
+    return earliest
+
+
+def _session_of(message: Parked) -> _Session | None:
+    routed = route(message.label)
+    if not isinstance(routed, Deliver) or routed.label.session_id is None:
+        return None
+    return entity_key(routed.destination), routed.label.session_id

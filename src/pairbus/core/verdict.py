@@ -1,0 +1,176 @@
+"""What an error means for the sends of an entity: the table of SPEC 3.1, in one place.
+
+It works on facts about an error, not on the error's class, so that it needs no SDK. An error is
+first given a :class:`Cause` by the AMQP condition it carries and the names of its classes, then a
+:class:`Verdict` by its cause. A user replaces the second step with the option ``classify``.
+"""
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from types import MappingProxyType
+from typing import TypeAlias
+
+
+class Cause(enum.Enum):
+    """What went wrong, as far as an error tells."""
+
+    TIMEOUT = "timed out"
+    CONNECTION = "connection failed"
+    INTERNAL = "service failed"
+    DISABLED = "entity disabled"
+    FULL = "entity full"
+    BUSY = "throttled"
+    UNAUTHORIZED = "access denied"
+    NOT_FOUND = "entity not found"
+    TOO_LARGE = "message too large"
+    BAD_ARGUMENT = "request not valid"
+    SETTLEMENT = "lock lost or settled"
+
+
+class Verdict(enum.Enum):
+    """What an error means for the entity's health."""
+
+    OUTAGE = "outage"
+    """The entity cannot take messages now: the failover timer runs."""
+    BUSY = "busy"
+    """The entity asks for patience: wait as told and retry; its health is untouched."""
+    CALLERS = "caller's"
+    """The request is at fault, not the entity: raised as it is; the entity's health is untouched."""
+
+
+VERDICTS: Mapping[Cause, Verdict] = MappingProxyType(
+    {
+        Cause.TIMEOUT: Verdict.OUTAGE,
+        Cause.CONNECTION: Verdict.OUTAGE,
+        Cause.INTERNAL: Verdict.OUTAGE,
+        Cause.DISABLED: Verdict.OUTAGE,  # the message is good and can go later
+        Cause.FULL: Verdict.OUTAGE,
+        Cause.BUSY: Verdict.BUSY,
+        Cause.UNAUTHORIZED: Verdict.CALLERS,
+        Cause.NOT_FOUND: Verdict.CALLERS,
+        Cause.TOO_LARGE: Verdict.CALLERS,
+        Cause.BAD_ARGUMENT: Verdict.CALLERS,
+        Cause.SETTLEMENT: Verdict.CALLERS,
+    }
+)
+
+IN_DOUBT = frozenset({Cause.TIMEOUT, Cause.CONNECTION, Cause.INTERNAL})
+"""After these nobody knows whether the broker took the message: unknown, not failed (S7)."""
+
+CAUSE_OF_CONDITION: Mapping[str, Cause] = MappingProxyType(
+    {
+        "com.microsoft:timeout": Cause.TIMEOUT,
+        "amqp:socket-error": Cause.CONNECTION,
+        "amqp:connection:forced": Cause.CONNECTION,
+        "amqp:connection:framing-error": Cause.CONNECTION,
+        "amqp:connection:redirect": Cause.CONNECTION,
+        "amqp:link:redirect": Cause.CONNECTION,
+        "amqp:link:stolen": Cause.CONNECTION,
+        "amqp:link:detach-forced": Cause.CONNECTION,
+        "amqp:session:errant-link": Cause.CONNECTION,
+        "amqp:session:handle-in-use": Cause.CONNECTION,
+        "amqp:session:unattached-handle": Cause.CONNECTION,
+        "amqp:session:window-violation": Cause.CONNECTION,
+        "amqp:internal-error": Cause.INTERNAL,
+        "com.microsoft:container-close": Cause.INTERNAL,
+        "com.microsoft:entity-disabled": Cause.DISABLED,
+        "amqp:resource-limit-exceeded": Cause.FULL,
+        "com.microsoft:server-busy": Cause.BUSY,
+        "amqp:unauthorized-access": Cause.UNAUTHORIZED,
+        "com.microsoft:auth-failed": Cause.UNAUTHORIZED,
+        "amqp:not-found": Cause.NOT_FOUND,
+        "amqp:resource-deleted": Cause.NOT_FOUND,
+        "amqp:link:message-size-exceeded": Cause.TOO_LARGE,
+        "amqp:decode-error": Cause.BAD_ARGUMENT,
+        "amqp:invalid-field": Cause.BAD_ARGUMENT,
+        "amqp:not-allowed": Cause.BAD_ARGUMENT,
+        "amqp:not-implemented": Cause.BAD_ARGUMENT,
+        "amqp:precondition-failed": Cause.BAD_ARGUMENT,
+        "com.microsoft:precondition-failed": Cause.BAD_ARGUMENT,
+        "com.microsoft:argument-error": Cause.BAD_ARGUMENT,
+        "com.microsoft:argument-out-of-range": Cause.BAD_ARGUMENT,
+        "com.microsoft:entity-already-exists": Cause.BAD_ARGUMENT,
+        "com.microsoft:message-lock-lost": Cause.SETTLEMENT,
+        "com.microsoft:message-not-found": Cause.SETTLEMENT,
+        "com.microsoft:session-cannot-be-locked": Cause.SETTLEMENT,
+        "com.microsoft:session-lock-lost": Cause.SETTLEMENT,
+    }
+)
+
+CAUSE_OF_TYPE: Mapping[str, Cause] = MappingProxyType(
+    {
+        # azure.servicebus.exceptions
+        "OperationTimeoutError": Cause.TIMEOUT,
+        "ServiceBusConnectionError": Cause.CONNECTION,
+        "ServiceBusCommunicationError": Cause.CONNECTION,
+        "MessagingEntityDisabledError": Cause.DISABLED,
+        "ServiceBusQuotaExceededError": Cause.FULL,
+        "ServiceBusServerBusyError": Cause.BUSY,
+        "ServiceBusAuthenticationError": Cause.UNAUTHORIZED,
+        "ServiceBusAuthorizationError": Cause.UNAUTHORIZED,
+        "MessagingEntityNotFoundError": Cause.NOT_FOUND,
+        "MessageSizeExceededError": Cause.TOO_LARGE,
+        "MessagingEntityAlreadyExistsError": Cause.BAD_ARGUMENT,
+        "MessageAlreadySettled": Cause.SETTLEMENT,
+        "MessageLockLostError": Cause.SETTLEMENT,
+        "MessageNotFoundError": Cause.SETTLEMENT,
+        "SessionCannotBeLockedError": Cause.SETTLEMENT,
+        "SessionLockLostError": Cause.SETTLEMENT,
+        "AutoLockRenewFailed": Cause.SETTLEMENT,
+        "AutoLockRenewTimeout": Cause.SETTLEMENT,
+        "ServiceBusError": Cause.INTERNAL,  # "Handler failed": a dropped link, an unnamed service error
+        # azure.core.exceptions
+        "ClientAuthenticationError": Cause.UNAUTHORIZED,
+        "ResourceNotFoundError": Cause.NOT_FOUND,
+        "ServiceRequestError": Cause.CONNECTION,
+        "ServiceResponseError": Cause.CONNECTION,
+        # the standard library
+        "TimeoutError": Cause.TIMEOUT,
+        "OSError": Cause.CONNECTION,  # refused, reset, name resolution, TLS
+        "EOFError": Cause.CONNECTION,
+    }
+)
+"""The most specific class that stands here decides; what stands nowhere is the caller's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorFacts:
+    """What the rules need to know about an error.
+
+    :ivar cause: what went wrong.
+    :ivar error: the error itself, to be raised as it is where the caller is to have it.
+    :ivar retry_after: how long the broker asked to be left alone, if it did.
+    """
+
+    cause: Cause
+    error: BaseException
+    retry_after: timedelta | None = None
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether the broker may have taken the message although an error came back (S7)."""
+        return self.cause in IN_DOUBT
+
+
+Classify: TypeAlias = Callable[[ErrorFacts], Verdict]
+
+
+def facts_of(error: BaseException, *, condition: str | None = None, retry_after: timedelta | None = None) -> ErrorFacts:
+    """Gather the facts of an error, with the AMQP condition it came with if there was one.
+
+    A condition says more than a class, of which several conditions share one; a class decides
+    where there is no condition or none that is known.
+    """
+    if condition is not None and condition in CAUSE_OF_CONDITION:
+        return ErrorFacts(CAUSE_OF_CONDITION[condition], error, retry_after)
+    for kind in type(error).__mro__:
+        if kind.__name__ in CAUSE_OF_TYPE:
+            return ErrorFacts(CAUSE_OF_TYPE[kind.__name__], error, retry_after)
+    return ErrorFacts(Cause.BAD_ARGUMENT, error, retry_after)
+
+
+def verdict_of(facts: ErrorFacts) -> Verdict:
+    """Return the verdict of SPEC 3.1."""
+    return VERDICTS[facts.cause]

@@ -1,0 +1,1 @@
+"""The web page that shows a pairing's health, backlog and costs."""

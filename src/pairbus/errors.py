@@ -1,0 +1,139 @@
+"""Every error that pairbus raises, under one root.
+
+.. code-block:: text
+
+    PairbusError
+    ├── OptionError (ValueError)        an option's value is refused
+    ├── PairingError                    two namespaces cannot be paired
+    ├── MessageError (ValueError)       a message cannot be parked
+    │   ├── ReservedPropertyError       it uses an application property that is ours (E3)
+    │   └── ParkedMessageTooLargeError  it no longer fits once rewritten (S8)
+    ├── BacklogUnavailableError         neither the primary nor any backlog queue took the message (S5)
+    ├── SendTimeoutError (TimeoutError) the caller's time ran out (S6, S7)
+    ├── FactoryEndedError               the factory takes no more operations (C1)
+    │   ├── FactoryClosedError          it was closed
+    │   └── FactoryFaultedError         it has faulted; ``cause`` says why
+    ├── IllegalMoveError (RuntimeError) a state machine was told what cannot happen: a bug
+    ├── LedgerError (ValueError)        a ledger record cannot be read
+    └── PricesError (ValueError)        a price file cannot be used
+
+The facts of an error are attributes, so that a program need not read its text.
+"""
+
+from typing import Any
+
+
+class PairbusError(Exception):
+    """The root of all errors of pairbus."""
+
+
+class OptionError(PairbusError, ValueError):
+    """An option's value is refused; the text names the option, the value and what is valid."""
+
+    def __init__(self, option: str, value: object, valid: str) -> None:
+        self.option = option
+        self.value = value
+        self.valid = valid
+        super().__init__(f"{option}={value!r} is not valid: {valid}")
+
+
+class PairingError(PairbusError):
+    """Two namespaces cannot be paired; the factory stays unpaired and usable."""
+
+
+class MessageError(PairbusError, ValueError):
+    """A message cannot be parked; nothing of it was sent."""
+
+
+class ReservedPropertyError(MessageError):
+    """A message uses application properties in which a parked message carries its origin (E3)."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        super().__init__(
+            f"application {'property' if len(names) == 1 else 'properties'} {', '.join(names)}: "
+            "reserved for parked messages while the namespace is paired; rename in the application"
+        )
+
+
+class ParkedMessageTooLargeError(MessageError):
+    """One message no longer fits once it is rewritten for a backlog queue (S8)."""
+
+    def __init__(self, size: int, parked_size: int, limit: int) -> None:
+        self.size = size
+        self.parked_size = parked_size
+        self.limit = limit
+        super().__init__(
+            f"a message of {size} bytes would be {parked_size} bytes once rewritten for a backlog queue, "
+            f"which takes {limit} at most; send it in smaller parts"
+        )
+
+
+class BacklogUnavailableError(PairbusError):
+    """Neither the primary nor any backlog queue took the message; the caller still has it (S5)."""
+
+    def __init__(self, entity: str, primary_cause: BaseException | None, backlog_cause: BaseException | None) -> None:
+        self.entity = entity
+        self.primary_cause = primary_cause
+        self.backlog_cause = backlog_cause
+        why_backlog = (
+            f"the last one failed with: {backlog_cause!r}"
+            if backlog_cause is not None
+            else "all of them failed a moment ago and are not tried again yet"
+        )
+        super().__init__(
+            f"{entity!r} is failing over (primary: {primary_cause!r}) and no backlog queue is left "
+            f"({why_backlog}); the message was not sent"
+        )
+
+
+class SendTimeoutError(PairbusError, TimeoutError):
+    """The caller's time ran out before any broker accepted the message.
+
+    ``maybe_sent`` tells whether an attempt is in doubt: its answer never came, so the
+    message may have arrived. Unknown is not failed (S7): send again with the same message id.
+    """
+
+    def __init__(self, entity: str, timeout: float, cause: BaseException | None, *, maybe_sent: bool) -> None:
+        self.entity = entity
+        self.timeout = timeout
+        self.cause = cause
+        self.maybe_sent = maybe_sent
+        doubt = "it may have arrived all the same" if maybe_sent else "it was not sent"
+        super().__init__(f"{entity!r} did not accept the message within {timeout:g} s; {doubt} ({cause!r})")
+
+
+class FactoryEndedError(PairbusError):
+    """The factory takes no more operations."""
+
+
+class FactoryClosedError(FactoryEndedError):
+    """The factory was closed."""
+
+    def __init__(self) -> None:
+        super().__init__("the factory is closed; make a new one")
+
+
+class FactoryFaultedError(FactoryEndedError):
+    """The factory has faulted (C1)."""
+
+    def __init__(self, cause: BaseException | str) -> None:
+        self.cause = cause
+        super().__init__(f"the factory has faulted: {cause}; make a new one")
+
+
+class IllegalMoveError(PairbusError, RuntimeError):
+    """A state machine was told something that cannot happen in its state: a bug in its driver."""
+
+    def __init__(self, state: Any, event: Any) -> None:  # noqa: ANN401 (any machine's enums)
+        self.state = state
+        self.event = event
+        super().__init__(f"{event} cannot happen while {state}")
+
+
+class LedgerError(PairbusError, ValueError):
+    """A ledger record cannot be read; the text names the field."""
+
+
+class PricesError(PairbusError, ValueError):
+    """A price file cannot be used; the text names the entry, its value and what is valid."""

@@ -1,0 +1,1 @@
+"""What is told to the outside: ledger files, traces, metrics, logs; one module per sink."""

@@ -1,0 +1,1 @@
+"""A whole world of clients, brokers, faults and time, from one seed, in one process."""
