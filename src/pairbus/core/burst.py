@@ -14,6 +14,9 @@ from pairbus.core.naming import entity_key
 from pairbus.core.routing import DeadLetter, Deliver, Destinations, Ruling, Wait, WaitReason, route
 from pairbus.core.verdict import Cause, ErrorFacts
 
+EARLIER_PAUSE = 1.0
+"""How long, in seconds, a message waits before it is looked at whether the earlier ones of its session are gone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Parked:
@@ -109,6 +112,45 @@ class Plan:
     lanes: Sequence[Lane]
 
 
+class Shelf:
+    """Messages that wait, kept under their locks so that those behind them in the queue come forward (Y3).
+
+    A message that was put back at once would come again at once, at the head of its queue. One whose time has
+    come is put back, to be received anew; one whose lock runs out on the shelf comes back by itself.
+
+    :param room: how many messages may wait here; a shelf that is full receives no more.
+    """
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self._until: dict[int, float] = {}
+
+    def put(self, sequence_number: int, until: float) -> None:
+        """Let a message wait until then."""
+        self._until[sequence_number] = until
+
+    def take_due(self, now: float) -> list[int]:
+        """Take off the messages that have waited long enough, to be put back into their queue."""
+        due = [number for number, until in self._until.items() if until <= now]
+        for number in due:
+            del self._until[number]
+        return due
+
+    def forget(self, sequence_number: int) -> None:
+        """Take off a message whose lock ran out and which was received anew."""
+        self._until.pop(sequence_number, None)
+
+    @property
+    def wake_at(self) -> float | None:
+        """When the first message is due; None: none waits."""
+        return min(self._until.values(), default=None)
+
+    @property
+    def full(self) -> bool:
+        """Whether no more messages should be received."""
+        return len(self._until) >= self.room
+
+
 _Session: TypeAlias = tuple[str, str]
 
 
@@ -148,10 +190,11 @@ def plan(
             continue
         key = entity_key(routed.destination)
         session = routed.label.session_id
-        if destinations.set_aside_until(routed.destination, now) is not None:
-            decided.append(Decided(message, Wait(WaitReason.SET_ASIDE)))
+        set_aside = destinations.set_aside_until(routed.destination, now)
+        if set_aside is not None:
+            decided.append(Decided(message, Wait(WaitReason.SET_ASIDE, set_aside)))
         elif session is not None and earliest.get((key, session), message.sequence_number) < message.sequence_number:
-            decided.append(Decided(message, Wait(WaitReason.EARLIER)))
+            decided.append(Decided(message, Wait(WaitReason.EARLIER, now + EARLIER_PAUSE)))
         else:
             lane = lanes.setdefault((key, session, message.partition_key), Lane(routed.destination, batch_limit))
             lane.add(Outbound(message, routed.label))

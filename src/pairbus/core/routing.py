@@ -50,9 +50,10 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Leave it in the backlog queue."""
+    """Leave it in the backlog queue, and look at it again then."""
 
     reason: WaitReason
+    until: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +138,11 @@ class Destinations:
         trouble.until = now + pause
         if outcome is not WaitReason.DISABLED:
             trouble.disabled_since = None
-            return Wait(outcome)
+            return Wait(outcome, trouble.until)
         if trouble.disabled_since is None:
             trouble.disabled_since = now
         if now - trouble.disabled_since < self.disabled_for_good:
-            return Wait(outcome)
+            return Wait(outcome, trouble.until)
         hours = (now - trouble.disabled_since) / 3600
         return DeadLetter(
             DeadLetterReason.DESTINATION_DISABLED,

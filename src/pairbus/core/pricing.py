@@ -1,0 +1,138 @@
+"""Operations to money (K2, K3). Prices are data; money is whole nano-units of a currency."""
+
+import itertools
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal, InvalidOperation
+from typing import Any, cast
+
+from pairbus.errors import PricesError
+
+NANOS = 1_000_000_000
+"""Nano-units in one unit of a currency."""
+
+MONTH_DAYS = 30
+HOURS_PER_DAY = 24
+_MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A price that holds up to so many operations in a month; None: for all that follow."""
+
+    up_to: int | None
+    nanos_per_million: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a namespace costs."""
+
+    name: str
+    currency: str
+    as_of: date
+    base_nanos_per_hour: int
+    tiers: tuple[Tier, ...]
+
+    @property
+    def free_operations(self) -> int:
+        """How many operations a month are included in the base charge."""
+        return next((tier.up_to or 0 for tier in self.tiers if tier.nanos_per_million == 0), 0)
+
+    def charge(self, operations: int) -> int:
+        """Return what so many operations in one month cost, in nano-units, without the base charge."""
+        return self.charge_between(0, operations)
+
+    def charge_between(self, before: int, after: int) -> int:
+        """Return what the operations after the first ``before`` of a month cost, up to ``after``.
+
+        Pieces add up: charging a month's hours one after the other gives the month's charge.
+        """
+        return self._cumulative(after) - self._cumulative(before)
+
+    def _cumulative(self, operations: int) -> int:
+        millionths = start = 0
+        for tier in self.tiers:
+            end = operations if tier.up_to is None else min(operations, tier.up_to)
+            millionths += max(0, end - start) * tier.nanos_per_million
+            start = max(start, end)
+        return millionths // _MILLION
+
+    def base_charge(self, days: int) -> int:
+        """Return the base charge for so many days, in nano-units."""
+        return self.base_nanos_per_hour * HOURS_PER_DAY * days
+
+
+def share(total: int, weights: Sequence[int]) -> list[int]:
+    """Share ``total`` out by weight in whole numbers that add up to it exactly."""
+    whole = sum(weights)
+    if whole == 0:
+        return [0 for _ in weights]
+    bounds = [0]
+    for weight in weights:
+        bounds.append(bounds[-1] + weight)
+    cuts = [total * bound // whole for bound in bounds]
+    return [after - before for before, after in itertools.pairwise(cuts)]
+
+
+def parse_prices(text: str) -> dict[str, Plan]:
+    """Read a price file; see ``prices.toml`` beside this module for its form."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PricesError(f"not a TOML file: {error}") from None
+    plans = _table(document.get("plans"), "plans")
+    if not plans:
+        raise PricesError("plans: none given; write at least one, such as [plans.standard]")
+    return {name: _plan(name, _table(plan, f"plans.{name}")) for name, plan in plans.items()}
+
+
+def _plan(name: str, plan: Mapping[str, Any]) -> Plan:
+    where = f"plans.{name}"
+    currency, as_of, tiers = plan.get("currency"), plan.get("as_of"), plan.get("tiers")
+    if not isinstance(currency, str) or not currency:
+        raise PricesError(f'{where}.currency is {currency!r}; write a currency\'s name, such as "USD"')
+    if not isinstance(as_of, date):
+        raise PricesError(f"{where}.as_of is {as_of!r}; write the day on which the prices were read, as 2026-01-31")
+    if not isinstance(tiers, list) or not tiers:
+        raise PricesError(f"{where}.tiers is {tiers!r}; write a list with at least one tier")
+    return Plan(
+        name,
+        currency,
+        as_of,
+        _nanos(plan.get("base_per_hour", "0"), f"{where}.base_per_hour"),
+        _tiers(cast("Sequence[object]", tiers), f"{where}.tiers"),
+    )
+
+
+def _tiers(entries: Sequence[object], where: str) -> tuple[Tier, ...]:
+    tiers: list[Tier] = []
+    reached = 0
+    for index, entry in enumerate(entries):
+        tier, here = _table(entry, f"{where}[{index}]"), f"{where}[{index}]"
+        up_to = tier.get("up_to")
+        if (up_to is None) != (index == len(entries) - 1):
+            raise PricesError(f"{here}.up_to is {up_to!r}; every tier but the last has one, and the last has none")
+        if up_to is not None and (not isinstance(up_to, int) or isinstance(up_to, bool) or up_to <= reached):
+            raise PricesError(f"{here}.up_to is {up_to!r}; write a whole number above {reached}")
+        tiers.append(Tier(up_to, _nanos(tier.get("per_million"), f"{here}.per_million")))
+        reached = up_to or reached
+    return tuple(tiers)
+
+
+def _table(value: object, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise PricesError(f"{where} is {value!r}; write a table")
+    return cast("Mapping[str, Any]", value)
+
+
+def _nanos(value: object, where: str) -> int:
+    try:
+        nanos = Decimal(value if isinstance(value, str) else "") * NANOS
+    except InvalidOperation:
+        nanos = Decimal(-1)
+    if not nanos.is_finite() or nanos < 0 or nanos != int(nanos):
+        raise PricesError(f'{where} is {value!r}; write an amount as text, such as "0.80", with 9 decimals at most')
+    return int(nanos)
