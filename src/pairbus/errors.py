@@ -20,7 +20,7 @@
 The facts of an error are attributes, so that a program need not read its text.
 """
 
-from typing import Any
+import enum
 
 
 class PairbusError(Exception):
@@ -125,10 +125,10 @@ class FactoryFaultedError(FactoryEndedError):
 class IllegalMoveError(PairbusError, RuntimeError):
     """A state machine was told something that cannot happen in its state: a bug in its driver."""
 
-    def __init__(self, state: Any, event: Any) -> None:  # noqa: ANN401 (any machine's enums)
+    def __init__(self, state: enum.Enum, event: enum.Enum) -> None:
         self.state = state
         self.event = event
-        super().__init__(f"{event} cannot happen while {state}")
+        super().__init__(f"{event.value!r} cannot happen while {state.value!r}")
 
 
 class LedgerError(PairbusError, ValueError):

@@ -148,13 +148,11 @@ class Sending:
             self._wait_as_told(facts, now)
             return ()
         actions = self.health.attempt_failed(now)
-        match self.health.after_failure(self.policy.on_outage):
-            case Next.PARK:
-                pass
-            case Next.RAISE:
-                self._fail(facts.error)
-            case Next.RETRY:
-                self._pause = self._bounded(now + HELD.pause(self._failures, self.random))
+        then = self.health.after_failure(self.policy.on_outage)
+        if then is Next.RAISE:
+            self._fail(facts.error)
+        elif then is Next.RETRY:
+            self._pause = self._bounded(now + HELD.pause(self._failures, self.random))
         return actions
 
     def backlog_accepted(self, queue: str) -> None:

@@ -19,6 +19,9 @@ T = TypeVar("T")
 
 LOCK_SECONDS = 60.0
 
+_ROUNDING = 1e-6
+"""A lock is looked at just when it runs out, and a clock that was set adds up a little differently."""
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -163,7 +166,7 @@ class Queue:
 
     def expire_locks(self) -> None:
         """Free the messages whose lock has run out."""
-        wall = self._namespace.wall
+        wall = self._namespace.wall + _ROUNDING
         for number in [number for number, lock in self._locks.items() if lock.until <= wall]:
             del self._locks[number]
         self._serve()

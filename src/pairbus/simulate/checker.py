@@ -83,6 +83,7 @@ class Checker:
     _stored: dict[Origin, Message] = field(default_factory=dict[Origin, Message])
     _delivered: dict[Origin, int] = field(default_factory=dict[Origin, int])
     _dead: dict[str, DeadLetterReason] = field(default_factory=dict[str, DeadLetterReason])
+    _settled: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
     _carried: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict[str, set[str]](set))
 
     def broken(self, rule: str, about: str, text: str) -> None:
@@ -228,7 +229,8 @@ class Checker:
         """A syphon was told that a message is completed, or not."""
         if answer is None:
             self._carried[syphon].discard(message.id)
-        else:
+            self._settled.add((syphon, message.id))
+        elif (syphon, message.id) not in self._settled:  # it cannot complete twice what it sent twice for no reason
             self._may_repeat.add(message.id)
 
     def carry_failed(self, syphon: str, messages: Iterable[Message], answer: ErrorFacts) -> None:

@@ -13,7 +13,18 @@ from pairbus.core.sending import BacklogChoice, Done, Failed, Pause, Sending, Se
 from pairbus.core.verdict import ErrorFacts
 from pairbus.simulate.brokers import Message, Namespace
 from pairbus.simulate.checker import Checker
-from pairbus.simulate.history import History
+from pairbus.simulate.history import (
+    ACCEPTED,
+    NOT_SENT,
+    NOT_TAKEN,
+    PARKED,
+    PARKING,
+    PINGED,
+    PULLED,
+    TRIED,
+    TURNED,
+    History,
+)
 from pairbus.simulate.kernel import TIMED_OUT, Future, Kernel, Process, Running, Wait
 
 
@@ -78,7 +89,16 @@ class Client:
             outcome = yield from self._send(entity, message, choice, timeout)
             self._sending.remove(message)
             self._pair.checker.ended(message, outcome)
-            self._pair.history.add(self.name, "{} ended: {}", message.id, outcome)
+            self._tell(message, outcome)
+
+    def _tell(self, message: Message, outcome: Done | Failed) -> None:
+        match outcome:
+            case Done(None):
+                self._pair.history.add(self.name, ACCEPTED, message.id)
+            case Done(queue):
+                self._pair.history.add(self.name, PARKED, message.id, queue)
+            case Failed(error):
+                self._pair.history.add(self.name, NOT_SENT, message.id, error)
 
     def _send(
         self, entity: str, message: Message, choice: BacklogChoice, timeout: float | None
@@ -102,7 +122,7 @@ class Client:
     def _to_primary(self, sending: Sending, entity: str, message: Message, deadline: float) -> Running[None]:
         pair = self._pair
         pair.checker.to_primary(self.name, entity, message)
-        pair.history.add(self.name, "sends {} to {}", message.id, entity)
+        pair.history.add(self.name, TRIED, message.id, entity)
         answer = yield from pair.primary.call(
             entity, Kind.SEND, lambda _queue: pair.checker.arrived(entity, message, None), deadline
         )
@@ -110,14 +130,14 @@ class Client:
         if answer is None:
             self._act(sending.health, sending.primary_accepted())
         else:
-            pair.history.add(self.name, "{} is not taken: {}", message.id, answer.error)
+            pair.history.add(self.name, NOT_TAKEN, message.id, answer.error)
             self._act(sending.health, sending.primary_failed(answer, pair.kernel.now))
 
     def _to_backlog(self, sending: Sending, queue: str, message: Message, deadline: float) -> Running[None]:
         pair, entity = self._pair, sending.health.entity
         parked = replace(message, label=park(message.label, entity))
         pair.checker.to_backlog(self.name, entity, queue, message)
-        pair.history.add(self.name, "parks {} in {}", message.id, queue)
+        pair.history.add(self.name, PARKING, message.id, queue)
         answer = yield from pair.secondary.call(
             queue, Kind.SEND, lambda stored: pair.checker.parked(queue, stored.send([parked]), [message]), deadline
         )
@@ -125,7 +145,7 @@ class Client:
         if answer is None:
             sending.backlog_accepted(queue)
         else:
-            pair.history.add(self.name, "{} pulls {}: {}", message.id, queue, answer.error)
+            pair.history.add(self.name, PULLED, message.id, queue, answer.error)
             sending.backlog_failed(queue, answer, pair.kernel.now)
 
     def _act(self, health: EntityHealth, actions: Iterable[Action]) -> None:
@@ -134,12 +154,12 @@ class Client:
                 case Action.PING:
                     self.processes.append(self._pair.kernel.spawn(self._ping(health)))
                 case Action.ENGAGE | Action.RESUME:
-                    self._pair.history.add(self.name, "{} is {}", health.entity, health.state.value)
+                    self._pair.history.add(self.name, TURNED, health.entity, health.state.value)
                     turned = self._turned.pop(entity_key(health.entity), None)
                     if turned is not None:
                         turned.resolve(None)
                 case Action.PREPARE_BACKLOG:
-                    self._pair.history.add(self.name, "{} is {}", health.entity, health.state.value)
+                    self._pair.history.add(self.name, TURNED, health.entity, health.state.value)
         if health.wake_at is not None:
             self._pair.kernel.at(health.wake_at, lambda: self._act_if_alive(health))
 
@@ -152,7 +172,7 @@ class Client:
     def _ping(self, health: EntityHealth) -> Running[None]:
         pair = self._pair
         pair.checker.pinged(self.name, health.entity)
-        pair.history.add(self.name, "pings {}", health.entity)
+        pair.history.add(self.name, PINGED, health.entity)
         answer: ErrorFacts | None = yield from pair.primary.call(
             health.entity, Kind.PING, lambda _queue: None, pair.kernel.now + self._policy.attempt_timeout
         )

@@ -9,6 +9,19 @@ from pairbus.simulate.kernel import Kernel
 WORLD = "the world"
 """Who did what nobody in the world did: faults, clocks, crashes."""
 
+# What is told of a message, and of an entity
+TRIED = "sends {} to {}"
+NOT_TAKEN = "{} is not taken: {}"
+ACCEPTED = "{} is accepted by the primary"
+PARKING = "parks {} in {}"
+PULLED = "{} is not taken by {}, which is pulled from the rotation: {}"
+PARKED = "{} is parked in {}"
+NOT_SENT = "{} is not sent: {}"
+PINGED = "pings {}"
+TURNED = "{} is {}"
+COMPLETED = "{} is delivered and completed"
+NOT_COMPLETED = "{} is delivered and not completed: {}"
+
 
 @dataclass(frozen=True, slots=True)
 class Line:

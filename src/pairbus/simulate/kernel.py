@@ -109,14 +109,14 @@ class Kernel:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._due: list[tuple[float, int, Callable[[], object]]] = []
         self._order = itertools.count()
 
-    def at(self, time: float, call: Callable[[], None]) -> None:
+    def at(self, time: float, call: Callable[[], object]) -> None:
         """Call at a time, or now if that has passed; calls of the same time in the order in which they were made."""
         heapq.heappush(self._due, (max(time, self.now), next(self._order), call))
 
-    def after(self, seconds: float, call: Callable[[], None]) -> None:
+    def after(self, seconds: float, call: Callable[[], object]) -> None:
         """Call after so many seconds."""
         self.at(self.now + seconds, call)
 

@@ -13,6 +13,7 @@ from pairbus.core.routing import DeadLetter, Destinations
 from pairbus.core.verdict import ErrorFacts
 from pairbus.simulate.brokers import LOCK_SECONDS, Locked, Message, Origin, Queue
 from pairbus.simulate.clients import Pair
+from pairbus.simulate.history import COMPLETED, NOT_COMPLETED, NOT_TAKEN, TRIED
 from pairbus.simulate.kernel import Future, Process, Running
 
 T = TypeVar("T")
@@ -160,12 +161,12 @@ class Pump:
 
         pair.checker.carrying(self._who, messages)
         ids = ", ".join(message.id for message in messages)
-        pair.history.add(self._who, "sends {} to {}", ids, destination)
+        pair.history.add(self._who, TRIED, ids, destination)
         answer = yield from pair.primary.call(destination, Kind.SEND, store, pair.kernel.now + ATTEMPT_SECONDS)
         if answer is None:
             self._sent_before.update(origin.sequence_number for origin in origins)
         else:
-            pair.history.add(self._who, "{} not taken: {}", ids, answer.error)
+            pair.history.add(self._who, NOT_TAKEN, ids, answer.error)
             pair.checker.carry_failed(self._who, messages, answer)
         return answer
 
@@ -182,9 +183,11 @@ class Pump:
 
         answer: ErrorFacts | None = yield from self._call(Kind.COMPLETE, complete)
         self._pair.checker.carried(self._who, message, answer)
-        self._pair.history.add(self._who, "completes {}: {}", message.id, answer.error if answer else "done")
         if answer is None:
+            self._pair.history.add(self._who, COMPLETED, message.id)
             self._sent_before.discard(number)
+        else:
+            self._pair.history.add(self._who, NOT_COMPLETED, message.id, answer.error)
 
     def _settle(self, decided: Iterable[Decided], under_way: set[int]) -> Running[None]:
         for each in decided:

@@ -1,0 +1,143 @@
+"""``pairbus cost``: what a pairing will cost, before there is one."""
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from pairbus.cli.parsing import duration, size
+from pairbus.errors import OptionError, PricesError
+
+if TYPE_CHECKING:
+    from pairbus.core.forecast import Forecast, Scenario
+    from pairbus.core.pricing import Plan
+
+MEANING = {
+    "direct": "sent to the primary, received from it",
+    "park": "sent to a backlog queue during failover",
+    "syphon": "received from the backlog, sent to the primary",
+    "ping": "asking whether the primary is back",
+    "idle": "the syphon's empty long polls",
+}
+
+
+def cost(
+    backlog_queues: Annotated[int, typer.Option(help="Backlog queues of the pairing.")] = 10,
+    days: Annotated[int, typer.Option(help="How many days to forecast.")] = 30,
+    clients: Annotated[int, typer.Option(help="Processes that send; each pings for itself.")] = 1,
+    entities: Annotated[int, typer.Option(help="Queues and topics they send to.")] = 1,
+    subscriptions: Annotated[int, typer.Option(help="How often each message is received at its destination.")] = 1,
+    syphons: Annotated[int, typer.Option(help="Processes that carry parked messages home; 0: none runs.")] = 1,
+    messages_per_day: Annotated[int, typer.Option(help="Messages sent a day, by all clients together.")] = 0,
+    message_size: Annotated[str, typer.Option(metavar="SIZE", help="Size of a message.")] = "1KB",
+    outages_per_month: Annotated[float, typer.Option(help="Outages of the primary in 30 days.")] = 0.0,
+    outage_length: Annotated[str, typer.Option(metavar="DURATION", help="How long an outage lasts.")] = "0s",
+    failover_interval: Annotated[str, typer.Option(metavar="DURATION", help="Failover interval.")] = "60s",
+    ping_interval: Annotated[str, typer.Option(metavar="DURATION", help="Ping interval.")] = "60s",
+    plan: Annotated[str, typer.Option(help="Which plan of the price file.")] = "standard",
+    prices: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="A price file of your own, in TOML.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
+) -> None:
+    """Forecast operations and money of a pairing, by stage.
+
+    Every operation at a broker counts: a message that goes straight costs two (send, receive), one that goes by way
+    of the backlog four (send to the backlog, receive from it, send to the primary, receive from the primary). A
+    message counts once for each 64 KB or part of it. An idle syphon costs one receive per backlog queue and 15 minutes.
+
+    Examples:
+    `pairbus cost --backlog-queues 10 --days 30` tells what an idle pairing costs.
+
+    `pairbus cost --messages-per-day 2000000 --outages-per-month 1 --outage-length 2h --clients 20` tells what a
+    busy one costs in a month with an outage.
+
+    """
+    from pairbus.core.forecast import Scenario, forecast
+
+    scenario = Scenario(
+        days=days,
+        backlog_queues=backlog_queues,
+        clients=clients,
+        entities=entities,
+        subscriptions=subscriptions,
+        syphons=syphons,
+        messages_per_day=messages_per_day,
+        message_bytes=size("--message-size", message_size),
+        outages_per_month=outages_per_month,
+        outage_seconds=duration("--outage-length", outage_length),
+        failover_interval=duration("--failover-interval", failover_interval),
+        ping_interval=duration("--ping-interval", ping_interval),
+    )
+    result = forecast(scenario, _plan(plan, prices))
+    if as_json:
+        typer.echo(json.dumps(_as_json(scenario, result), indent=2))
+    else:
+        _print(Console(), scenario, result)
+
+
+def _plan(name: str, file: Path | None) -> "Plan":
+    from pairbus.core.pricing import parse_prices
+
+    source = file or resources.files("pairbus.core").joinpath("prices.toml")
+    try:
+        plans = parse_prices(source.read_text(encoding="utf-8"))
+    except (PricesError, UnicodeDecodeError) as error:
+        raise PricesError(f"{source}: {error}") from None
+    if name not in plans:
+        raise OptionError("plan", name, "one of " + ", ".join(sorted(plans)))
+    return plans[name]
+
+
+def _money(nanos: int) -> str:
+    return f"{nanos // 10**9}.{nanos % 10**9:09d}"
+
+
+def _as_json(scenario: "Scenario", result: "Forecast") -> dict[str, Any]:
+    return {
+        "days": scenario.days,
+        "plan": result.plan.name,
+        "currency": result.plan.currency,
+        "prices_as_of": result.plan.as_of.isoformat(),
+        "idle_receives": result.idle_receives,
+        "parked_messages": result.parked_messages,
+        "operations": result.operations,
+        "stages": {
+            stage.value: {
+                "operations": {kind.value: count for kind, count in cost.operations.items()},
+                "total": cost.total,
+                "cost": _money(cost.nanos),
+            }
+            for stage, cost in result.stages.items()
+        },
+        "base_charge": _money(result.base_nanos),
+        "operations_charge": _money(result.charge_nanos),
+        "total": _money(result.total_nanos),
+    }
+
+
+def _print(console: Console, scenario: "Scenario", result: "Forecast") -> None:
+    plan = result.plan
+    table = Table(title=f"{scenario.days} days, plan {plan.name}", title_justify="left", show_footer=True)
+    table.add_column("stage", "total")
+    table.add_column("what")
+    table.add_column("operations", f"{result.operations:,}", justify="right")
+    table.add_column(plan.currency, f"{result.charge_nanos / 1e9:,.2f}", justify="right")
+    for stage, cost in result.stages.items():
+        table.add_row(stage.value, MEANING[stage.value], f"{cost.total:,}", f"{cost.nanos / 1e9:,.2f}")
+    console.print(table)
+    console.print(
+        f"Messages by way of the backlog: {result.parked_messages:,}. "
+        f"Base charge: {result.base_nanos / 1e9:,.2f} {plan.currency}. "
+        f"[bold]Together: {result.total_nanos / 1e9:,.2f} {plan.currency}.[/]",
+        highlight=False,
+    )
+    console.print(
+        f"[dim]{plan.free_operations:,} operations a month are included in the base charge. List prices as of "
+        f"{plan.as_of}; replace them with --prices. Settlements are not counted.[/]",
+        highlight=False,
+    )

@@ -1,0 +1,227 @@
+"""Bursts of the syphon: Y1, Y3, Y4, Y5."""
+
+from collections.abc import Sequence
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pairbus.core.backoff import Backoff
+from pairbus.core.burst import EARLIER_PAUSE, Decided, Lane, Outbound, Parked, Shelf, keeps_order, plan
+from pairbus.core.envelope import Label, park
+from pairbus.core.routing import DeadLetter, DeadLetterReason, Destinations, Wait, WaitReason
+from pairbus.core.verdict import Cause, ErrorFacts
+
+LOST = Parked(99, Label())
+"""A message without a destination."""
+
+
+def parked(number: int, destination: str = "orders", session: str | None = None, size: int = 10) -> Parked:
+    return Parked(number, park(Label(session_id=session), destination), size)
+
+
+def destinations() -> Destinations:
+    return Destinations(Backoff(first=1.0, cap=8.0, jitter=0.0), Random(0))
+
+
+def facts(cause: Cause) -> ErrorFacts:
+    return ErrorFacts(cause, RuntimeError("no"))
+
+
+def numbers(messages: Sequence[Parked] | Sequence[Outbound]) -> list[int]:
+    return [(each.parked if isinstance(each, Outbound) else each).sequence_number for each in messages]
+
+
+def decided(rulings: Sequence[Decided]) -> dict[int, object]:
+    return {each.parked.sequence_number: each.ruling for each in rulings}
+
+
+def lanes_of(*messages: Parked, limit: int = 1000) -> list[Lane]:
+    return list(plan(messages, destinations=destinations(), batch_limit=limit, now=0.0).lanes)
+
+
+def test_y4_messages_are_sent_in_batches_per_destination_in_the_order_of_the_queue() -> None:
+    lanes = lanes_of(parked(3, "Orders"), parked(1), parked(2, "invoices"))
+    assert [(lane.destination, numbers(lane.next_batch())) for lane in lanes] == [("orders", [1, 3]), ("invoices", [2])]
+
+
+def test_y4_each_session_and_each_partition_key_has_a_lane_of_its_own() -> None:
+    lanes = lanes_of(
+        parked(1, session="a"), parked(2, session="b"), parked(3), Parked(4, parked(4).label, 1, partition_key="p")
+    )
+    assert [numbers(lane.next_batch()) for lane in lanes] == [[1], [2], [3], [4]]
+
+
+def test_y1_messages_are_sent_with_the_label_they_had_before_they_were_parked() -> None:
+    (lane,) = lanes_of(parked(1, session="a"))
+    assert [message.label for message in lane.next_batch()] == [Label(session_id="a")]
+
+
+def test_y4_batches_keep_the_limit_but_a_message_that_is_larger_goes_alone() -> None:
+    (lane,) = lanes_of(parked(1, size=60), parked(2, size=40), parked(3, size=1), parked(4, size=500), limit=100)
+    known = destinations()
+    sent: list[list[int]] = []
+    while batch := lane.next_batch():
+        assert lane.next_batch() == batch, "the same until it has ended"
+        sent.append(numbers(batch))
+        lane.accepted(batch, known)
+    assert sent == [[1, 2], [3], [4]]
+
+
+def test_y3_a_message_that_cannot_be_read_is_dead_lettered_and_the_others_go_on() -> None:
+    planned = plan([LOST, parked(1)], destinations=destinations(), batch_limit=1000, now=0.0)
+    (ruling,) = decided(planned.decided).values()
+    assert isinstance(ruling, DeadLetter)
+    assert ruling.reason is DeadLetterReason.NO_DESTINATION
+    assert [numbers(lane.next_batch()) for lane in planned.lanes] == [[1]]
+
+
+def test_y3_a_destination_that_is_set_aside_waits_and_the_others_go_on() -> None:
+    known = destinations()
+    known.failed("orders", facts(Cause.FULL), now=0.0)
+    planned = plan([parked(1, "ORDERS"), parked(2, "invoices")], destinations=known, batch_limit=1000, now=0.5)
+    assert decided(planned.decided) == {1: Wait(WaitReason.SET_ASIDE, 1.0)}
+    assert [numbers(lane.next_batch()) for lane in planned.lanes] == [[2]]
+
+
+def test_y1_what_was_sent_before_and_could_not_be_completed_is_completed_and_not_sent_again() -> None:
+    planned = plan(
+        [parked(1), parked(2), LOST], sent_before={1, 99}, destinations=destinations(), batch_limit=1000, now=0.0
+    )
+    assert numbers(planned.sent_before) == [1, 99]
+    assert [numbers(lane.next_batch()) for lane in planned.lanes] == [[2]]
+    assert planned.decided == []
+
+
+def test_y5_a_message_waits_for_the_earlier_ones_of_its_session_that_somebody_else_has() -> None:
+    others = [parked(3, session="a"), parked(1, "ORDERS", session="a"), parked(4, session="b"), LOST]
+    burst = [parked(2, session="a"), parked(5, session="b"), parked(6, session="c"), parked(7, "other", session="a")]
+    planned = plan(burst, others=others, destinations=destinations(), batch_limit=1000, now=10.0)
+    earlier = Wait(WaitReason.EARLIER, 10.0 + EARLIER_PAUSE)
+    assert decided(planned.decided) == {2: earlier, 5: earlier}
+    assert [numbers(lane.next_batch()) for lane in planned.lanes] == [[6], [7]]
+
+
+def test_y5_its_own_messages_later_ones_and_messages_without_a_session_hold_nothing_up() -> None:
+    burst = [parked(1, session="a"), parked(2, session="a"), parked(3)]
+    others = [*burst, parked(9, session="a"), parked(0)]
+    planned = plan(burst, others=others, destinations=destinations(), batch_limit=1000, now=0.0)
+    assert planned.decided == []
+    assert [numbers(lane.next_batch()) for lane in planned.lanes] == [[1, 2], [3]]
+
+
+def test_y5_only_messages_of_sessions_need_a_look_at_the_others() -> None:
+    assert not keeps_order([])
+    assert not keeps_order([parked(1), LOST])
+    assert keeps_order([parked(1), parked(2, session="")])
+
+
+def test_y3_an_outage_lets_the_whole_lane_wait() -> None:
+    (lane,) = lanes_of(parked(1, size=60), parked(2, size=60), limit=100)
+    known = destinations()
+    rulings = lane.failed(lane.next_batch(), facts(Cause.TIMEOUT), known, now=5.0)
+    assert decided(rulings) == {1: Wait(WaitReason.OUTAGE, 6.0), 2: Wait(WaitReason.OUTAGE, 6.0)}
+    assert lane.next_batch() == []
+    assert known.set_aside_until("orders", now=5.0) == 6.0
+
+
+def test_y3_a_destination_that_is_gone_dead_letters_the_whole_lane() -> None:
+    (lane,) = lanes_of(parked(1), parked(2))
+    rulings = lane.failed(lane.next_batch(), facts(Cause.NOT_FOUND), destinations(), now=5.0)
+    assert {number: type(ruling) for number, ruling in decided(rulings).items()} == {1: DeadLetter, 2: DeadLetter}
+    assert lane.next_batch() == []
+
+
+def test_y3_in_a_batch_that_is_refused_the_message_at_fault_is_found_and_the_others_are_sent() -> None:
+    (lane,) = lanes_of(parked(1), parked(2), parked(3), parked(4, size=990))
+    known = destinations()
+    assert lane.failed(lane.next_batch(), facts(Cause.TOO_LARGE), known, now=0.0) == ()
+    fates: list[object] = []
+    while batch := lane.next_batch():
+        fates.append(numbers(batch))
+        if numbers(batch) == [2]:
+            fates.append(decided(lane.failed(batch, facts(Cause.BAD_ARGUMENT), known, now=0.0)))
+        else:
+            lane.accepted(batch, known)
+    refused = DeadLetter(DeadLetterReason.REFUSED, "orders: request not valid: no")
+    assert fates == [[1], [2], {2: refused}, [3], [4]]
+
+
+def test_y3_after_the_one_at_fault_batches_are_batches_again() -> None:
+    (lane,) = lanes_of(parked(1, size=50), parked(2, size=50), parked(3, size=50), parked(4, size=50), limit=100)
+    known = destinations()
+    lane.failed(lane.next_batch(), facts(Cause.TOO_LARGE), known, now=0.0)
+    sizes: list[int] = []
+    while batch := lane.next_batch():
+        sizes.append(len(batch))
+        lane.accepted(batch, known)
+    assert sizes == [1, 1, 2]
+
+
+def test_y4_a_batch_that_is_accepted_ends_its_destinations_trouble() -> None:
+    (lane,) = lanes_of(parked(1))
+    known = destinations()
+    known.failed("orders", facts(Cause.FULL), now=0.0)
+    lane.accepted(lane.next_batch(), known)
+    assert known.set_aside_until("orders", now=0.5) is None
+
+
+def test_y3_the_shelf_gives_back_what_has_waited_long_enough() -> None:
+    shelf = Shelf(room=3)
+    assert shelf.wake_at is None
+    shelf.put(1, 10.0)
+    shelf.put(2, 5.0)
+    assert (shelf.wake_at, shelf.full) == (5.0, False)
+    shelf.put(3, 20.0)
+    assert shelf.full
+    assert shelf.take_due(4.9) == []
+    assert shelf.take_due(10.0) == [1, 2]
+    assert (shelf.wake_at, shelf.full) == (20.0, False)
+    shelf.forget(3)
+    shelf.forget(3)
+    assert shelf.wake_at is None
+
+
+def test_y3_a_message_that_comes_again_waits_anew() -> None:
+    shelf = Shelf(room=1)
+    shelf.put(1, 5.0)
+    shelf.put(1, 9.0)
+    assert shelf.take_due(5.0) == []
+    assert shelf.take_due(9.0) == [1]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["orders", "Orders", "invoices"]), st.sampled_from([None, "a", "b"]), st.booleans()),
+        max_size=20,
+    ),
+    st.data(),
+)
+def test_every_message_of_a_burst_has_one_fate_and_sessions_keep_their_order(
+    messages: list[tuple[str, str | None, bool]], data: st.DataObject
+) -> None:
+    """Y1, Y4, Y5: whatever the destinations answer."""
+    known = destinations()
+    everything = [parked(number, where, session) for number, (where, session, _) in enumerate(messages)]
+    mine = [each for each, (_, _, is_mine) in zip(everything, messages, strict=True) if is_mine]
+    planned = plan(mine, others=everything, destinations=known, batch_limit=35, now=0.0)
+    fates = numbers([each.parked for each in planned.decided])
+    for lane in planned.lanes:
+        while batch := lane.next_batch():
+            answer = data.draw(st.sampled_from([None, Cause.TIMEOUT, Cause.TOO_LARGE, Cause.NOT_FOUND]))
+            if answer is None:
+                assert numbers(batch) == sorted(numbers(batch))
+                for sent in batch:
+                    earlier = [
+                        each
+                        for each in everything[: sent.parked.sequence_number]
+                        if sent.label.session_id is not None
+                        and each.label.application_properties.get("x-ms-sessionid") == sent.label.session_id
+                        and str(each.label.application_properties["x-ms-path"]).lower() == lane.destination.lower()
+                    ]
+                    assert all(each in mine for each in earlier)
+                lane.accepted(batch, known)
+                fates += numbers(batch)
+            else:
+                fates += numbers([each.parked for each in lane.failed(batch, facts(answer), known, now=0.0)])
+    assert sorted(fates) == numbers(mine)

@@ -1,0 +1,151 @@
+"""One tree of errors, and the facts they carry."""
+
+import enum
+import inspect
+import re
+
+import pytest
+
+from pairbus import errors
+from pairbus.errors import (
+    BacklogUnavailableError,
+    FactoryClosedError,
+    FactoryEndedError,
+    FactoryFaultedError,
+    IllegalMoveError,
+    LedgerError,
+    MessageError,
+    OptionError,
+    PairbusError,
+    PairingError,
+    ParkedMessageTooLargeError,
+    PricesError,
+    ReservedPropertyError,
+    SendTimeoutError,
+)
+
+REFUSED = ConnectionRefusedError("refused")
+FULL = OSError("full")
+
+BASES = {
+    PairbusError: (Exception,),
+    OptionError: (PairbusError, ValueError),
+    PairingError: (PairbusError,),
+    MessageError: (PairbusError, ValueError),
+    ReservedPropertyError: (MessageError,),
+    ParkedMessageTooLargeError: (MessageError,),
+    BacklogUnavailableError: (PairbusError,),
+    SendTimeoutError: (PairbusError, TimeoutError),
+    FactoryEndedError: (PairbusError,),
+    FactoryClosedError: (FactoryEndedError,),
+    FactoryFaultedError: (FactoryEndedError,),
+    IllegalMoveError: (PairbusError, RuntimeError),
+    LedgerError: (PairbusError, ValueError),
+    PricesError: (PairbusError, ValueError),
+}
+
+
+class Door(enum.Enum):
+    SHUT = "shut"
+    OPEN = "open"
+
+
+@pytest.mark.parametrize("kind", BASES, ids=lambda kind: kind.__name__)
+def test_every_error_is_in_one_tree(kind: type[PairbusError]) -> None:
+    assert kind.__bases__ == BASES[kind]
+
+
+def test_the_tree_is_complete_and_drawn_as_it_is() -> None:
+    defined = {kind for _, kind in inspect.getmembers(errors, inspect.isclass) if kind.__module__ == errors.__name__}
+    assert defined == set(BASES)
+    drawn: list[tuple[int, str, str | None]] = [
+        (match.start(1), match[1], match[2])
+        for line in (errors.__doc__ or "").splitlines()
+        if (match := re.search(r"(?:── |^    )(\w+Error)(?: \((\w+)\))?", line))
+    ]
+    path: list[tuple[int, str]] = []
+    as_drawn: dict[str, set[str]] = {}
+    for depth, name, also in drawn:
+        path = [*((d, n) for d, n in path if d < depth), (depth, name)]
+        as_drawn[name] = {path[-2][1] if len(path) > 1 else "Exception"} | ({also} if also else set())
+    assert as_drawn == {kind.__name__: {base.__name__ for base in bases} for kind, bases in BASES.items()}
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "facts"),
+    [
+        (
+            OptionError("backlog_queue_count", 0, "a whole number, at least 1"),
+            "backlog_queue_count=0 is not valid: a whole number, at least 1",
+            {"option": "backlog_queue_count", "value": 0, "valid": "a whole number, at least 1"},
+        ),
+        (
+            ReservedPropertyError(("x-ms-path",)),
+            (
+                "application property x-ms-path: "
+                "reserved for parked messages while the namespace is paired; rename in the application"
+            ),
+            {"names": ("x-ms-path",)},
+        ),
+        (
+            ReservedPropertyError(("x-ms-path", "x-ms-sessionid")),
+            (
+                "application properties x-ms-path, x-ms-sessionid: "
+                "reserved for parked messages while the namespace is paired; rename in the application"
+            ),
+            {"names": ("x-ms-path", "x-ms-sessionid")},
+        ),
+        (
+            ParkedMessageTooLargeError(262_000, 262_200, 262_144),
+            (
+                "a message of 262000 bytes would be 262200 bytes once rewritten for a backlog queue, "
+                "which takes 262144 at most; send it in smaller parts"
+            ),
+            {"size": 262_000, "parked_size": 262_200, "limit": 262_144},
+        ),
+        (
+            BacklogUnavailableError("orders", REFUSED, FULL),
+            (
+                "'orders' is failing over (primary: ConnectionRefusedError('refused')) and no backlog queue is left "
+                "(the last one failed with: OSError('full')); the message was not sent"
+            ),
+            {"entity": "orders", "primary_cause": REFUSED, "backlog_cause": FULL},
+        ),
+        (
+            BacklogUnavailableError("orders", REFUSED, None),
+            (
+                "'orders' is failing over (primary: ConnectionRefusedError('refused')) and no backlog queue is left "
+                "(all of them failed a moment ago and are not tried again yet); the message was not sent"
+            ),
+            {"entity": "orders", "primary_cause": REFUSED, "backlog_cause": None},
+        ),
+        (
+            SendTimeoutError("orders", 30.0, REFUSED, maybe_sent=False),
+            "'orders' did not accept the message within 30 s; it was not sent (ConnectionRefusedError('refused'))",
+            {"entity": "orders", "timeout": 30.0, "cause": REFUSED, "maybe_sent": False},
+        ),
+        (
+            SendTimeoutError("orders", 0.5, None, maybe_sent=True),
+            "'orders' did not accept the message within 0.5 s; it may have arrived all the same (None)",
+            {"entity": "orders", "timeout": 0.5, "cause": None, "maybe_sent": True},
+        ),
+        (FactoryClosedError(), "the factory is closed; make a new one", {}),
+        (
+            FactoryFaultedError("the disk is full"),
+            "the factory has faulted: the disk is full; make a new one",
+            {"cause": "the disk is full"},
+        ),
+        (
+            IllegalMoveError(Door.SHUT, Door.OPEN),
+            "'open' cannot happen while 'shut'",
+            {"state": Door.SHUT, "event": Door.OPEN},
+        ),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_an_error_says_what_happened_and_carries_its_facts(
+    error: PairbusError, text: str, facts: dict[str, object]
+) -> None:
+    """S5, S7, S8, E3, C1: the text is for people, the attributes are for programs."""
+    assert str(error) == text
+    assert vars(error) == facts

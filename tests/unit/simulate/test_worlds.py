@@ -1,0 +1,293 @@
+"""Worlds from seeds: every rule holds; a rule that is broken on purpose is noticed."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import pytest
+
+from pairbus.core.burst import Lane, Outbound, Parked
+from pairbus.core.envelope import Label, Unparked, unpark
+from pairbus.core.health import Action, EntityHealth, State
+from pairbus.core.rotation import Rotation
+from pairbus.core.routing import DeadLetter, DeadLetterReason, Destinations
+from pairbus.core.sending import Sending
+from pairbus.core.verdict import Cause, ErrorFacts
+from pairbus.simulate import syphon
+from pairbus.simulate.brokers import Fault, FaultKind, Message
+from pairbus.simulate.checker import Fate
+from pairbus.simulate.kernel import Running
+from pairbus.simulate.setting import (
+    ClockStep,
+    SenderSetting,
+    Setting,
+    Stranger,
+    SyphonCrash,
+    from_seed,
+)
+from pairbus.simulate.story import outage
+from pairbus.simulate.world import Result, World, run_seed
+
+SEEDS = range(300)
+
+
+def broken_rules(seeds: Iterable[int] = SEEDS) -> Counter[str]:
+    return Counter(violation.rule for seed in seeds for violation in run_seed(seed).violations)
+
+
+def test_every_rule_holds_in_every_world() -> None:
+    assert broken_rules() == {}
+
+
+def test_a_seed_always_tells_the_same_story() -> None:
+    first, second = run_seed(17), run_seed(17)
+    assert [str(line) for line in first.history.lines] == [str(line) for line in second.history.lines]
+    assert len(first.history.lines) > 50
+
+
+def test_seeds_make_worlds_with_everything_that_can_go_wrong() -> None:
+    settings = [from_seed(seed) for seed in SEEDS]
+    faults = [fault for setting in settings for fault in (*setting.primary_faults, *setting.secondary_faults)]
+    assert {fault.kind for fault in faults} == set(FaultKind)
+    assert {fault.entity is None for fault in faults} == {True, False}
+    assert any(setting.client_crashes for setting in settings)
+    assert any(crash.steps is not None for setting in settings for crash in setting.syphon_crashes)
+    assert any(crash.steps is None for setting in settings for crash in setting.syphon_crashes)
+    assert any(setting.clock_steps for setting in settings)
+    assert any(setting.strangers for setting in settings)
+    assert {setting.syphons for setting in settings} == {1, 2}
+
+
+def test_worlds_reach_every_fate() -> None:
+    total = Counter[Fate]()
+    results = [run_seed(seed) for seed in SEEDS]
+    for result in results:
+        total.update(result.fates)
+    assert all(total[fate] > 50 for fate in (Fate.ACCEPTED, Fate.UNKNOWN, Fate.REFUSED))
+    for what in ("parked", "dead_lettered", "repeated", "pings"):
+        assert sum(getattr(result, what) for result in results) > 50, what
+
+
+def test_y2_thirty_idle_days_with_ten_queues_are_28_800_receives() -> None:
+    idle = World(Setting(backlog_queues=10))
+    idle.start()
+    idle.kernel.run(30 * 86_400.0)
+    assert idle.secondary.operations.total() == 28_800
+
+
+def test_the_story_loses_nothing() -> None:
+    """Y6: parked = delivered + dead-lettered + still there."""
+    result = World(outage()).run()
+    assert result.ok
+    assert result.fates == {Fate.ACCEPTED: 60}
+    assert (result.delivered, result.dead_lettered, result.repeated) == (60, 0, 0)
+    assert result.parked > 20
+
+
+def test_g1_pings_of_an_outage_come_when_they_should() -> None:
+    """Failover engages 5 s after the first failure; then a ping every 10 s until the one at 95 s is accepted."""
+    message = Message("m", Label())
+    result = World(
+        Setting(
+            failover_interval=5.0,
+            ping_interval=10.0,
+            backlog_queues=1,
+            senders=(SenderSetting("client", "orders", (message,), gap=1e-9, starts=80.0),),
+            primary_faults=(Fault(FaultKind.DISABLED, "orders", 0.0, 100.0),),
+        )
+    ).run()
+    assert result.ok
+    pings = [line.at for line in result.history.lines if line.form == "pings {}"]
+    assert pings == pytest.approx([95.0, 105.0], abs=0.1)
+
+
+@pytest.mark.parametrize("steps", range(40))
+def test_y1_a_syphon_that_crashes_between_any_two_steps_loses_nothing(steps: int) -> None:
+    result = World(_crashing(steps)).run()
+    assert result.ok, result.violations
+    assert result.delivered == 4
+
+
+def test_a_crash_between_send_and_complete_is_why_messages_arrive_twice() -> None:
+    repeated = [World(_crashing(steps)).run().repeated for steps in range(40)]
+    assert set(repeated) == {0, 1, 2, 3, 4}
+
+
+def _crashing(steps: int) -> Setting:
+    messages = tuple(Message(f"m{index}", Label(session_id="s")) for index in range(4))
+    return Setting(
+        failover_interval=0.0,
+        ping_interval=10.0,
+        backlog_queues=1,
+        senders=(SenderSetting("client", "orders", messages, gap=0.5),),
+        primary_faults=(Fault(FaultKind.FULL, "orders", 0.0, 30.0),),
+        syphon_crashes=(SyphonCrash(0, at=20.0, back_after=5.0, steps=steps),),
+    )
+
+
+@pytest.mark.parametrize("seconds", [-90.0, 90.0])
+def test_a_clock_that_is_set_loses_nothing(seconds: float) -> None:
+    for at in range(55, 75):
+        setting = replace(outage(), clock_steps=(ClockStep(secondary=True, at=float(at), seconds=seconds),))
+        assert World(setting).run().ok
+
+
+def test_y3_strangers_are_dead_lettered() -> None:
+    result = World(Setting(backlog_queues=1, strangers=(Stranger(1.0, 0, Message("stranger", Label())),))).run()
+    assert result.ok
+    assert result.dead_lettered == 1
+
+
+# Bugs, injected
+
+
+def _complete_before_send(
+    deliver: Callable[[syphon.Pump, Lane, set[int]], Running[None]],
+) -> Callable[[syphon.Pump, Lane, set[int]], Running[None]]:
+    def buggy(self: syphon.Pump, lane: Lane, under_way: set[int]) -> Running[None]:
+        for message in lane.next_batch():
+            yield from self._complete(message.parked.sequence_number)  # pyright: ignore[reportPrivateUsage]
+        yield from deliver(self, lane, under_way)
+
+    return buggy
+
+
+def test_completing_before_sending_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(syphon.Pump, "_deliver", _complete_before_send(syphon.Pump._deliver))  # pyright: ignore[reportPrivateUsage]
+    assert broken_rules()["Y1"] > 0
+
+
+def test_forgetting_to_pull_a_queue_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pull(_self: Rotation, _queue: str, _now: float) -> None:
+        pass
+
+    monkeypatch.setattr(Rotation, "pull", pull)
+    # Without it a send hammers the same queue for ever, so a short look is enough.
+    setting = replace(outage(), secondary_faults=(Fault(FaultKind.FULL, None, 50.0, 60.0),), trouble_ends=120.0)
+    assert "S5" in {violation.rule for violation in World(setting).run().violations}
+
+
+def test_restarting_the_timer_on_each_failure_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = EntityHealth.attempt_failed
+
+    def attempt_failed(self: EntityHealth, now: float) -> tuple[Action, ...]:
+        actions = original(self, now)
+        if self.state is State.SUSPECT:
+            self.wake_at = now + self._failover_interval  # pyright: ignore[reportPrivateUsage]
+        return actions
+
+    monkeypatch.setattr(EntityHealth, "attempt_failed", attempt_failed)
+    assert broken_rules()["S3, S4"] > 0
+
+
+def test_failing_over_at_once_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = EntityHealth.attempt_failed
+
+    def attempt_failed(self: EntityHealth, now: float) -> tuple[Action, ...]:
+        return original(self, now) + self.tick(1e9)
+
+    monkeypatch.setattr(EntityHealth, "attempt_failed", attempt_failed)
+    assert broken_rules()["S3"] > 0
+
+
+def test_ending_failover_without_a_ping_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = EntityHealth.ping_failed
+
+    def ping_failed(self: EntityHealth, now: float) -> tuple[Action, ...]:
+        original(self, now)
+        self.state, self.wake_at = State.HEALTHY, None
+        return (Action.RESUME,)
+
+    monkeypatch.setattr(EntityHealth, "ping_failed", ping_failed)
+    assert broken_rules()["S3, S4"] > 0
+
+
+def test_pinging_too_soon_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = EntityHealth.tick
+
+    def tick(self: EntityHealth, now: float) -> tuple[Action, ...]:
+        actions = original(self, now)
+        if Action.ENGAGE in actions:
+            self.wake_at = now
+        return actions
+
+    monkeypatch.setattr(EntityHealth, "tick", tick)
+    assert broken_rules()["G1"] > 0
+
+
+def test_never_pinging_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = EntityHealth.tick
+
+    def tick(self: EntityHealth, now: float) -> tuple[Action, ...]:
+        return () if self.engaged else original(self, now)
+
+    monkeypatch.setattr(EntityHealth, "tick", tick)
+    assert {violation.rule for violation in World(outage()).run().violations} == {"G2"}
+
+
+def test_reporting_a_send_as_done_that_nobody_accepted_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def backlog_failed(self: Sending, queue: str, _facts: ErrorFacts, _now: float) -> None:
+        self.backlog_accepted(queue)
+
+    monkeypatch.setattr(Sending, "backlog_failed", backlog_failed)
+    assert broken_rules()["Y1"] > 0
+
+
+def test_forgetting_a_doubt_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pairbus.core.verdict.IN_DOUBT", frozenset[Cause]())
+    assert broken_rules().keys() >= {"S5", "S7"}
+
+
+def test_losing_the_time_to_live_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forgetful(label: Label) -> object:
+        unparked = unpark(label)
+        if isinstance(unparked, Unparked):
+            return Unparked(unparked.destination, replace(unparked.label, time_to_live=None))
+        return unparked
+
+    monkeypatch.setattr("pairbus.core.routing.unpark", forgetful)
+    assert set(broken_rules()) == {"E2"}
+
+
+def test_overtaking_in_a_session_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody_else(_others: Iterable[Parked], _own: object) -> dict[tuple[str, str], int]:
+        return {}
+
+    monkeypatch.setattr("pairbus.core.burst._earliest", nobody_else)
+    crashes = [
+        replace(outage(), syphons=2, syphon_crashes=(SyphonCrash(0, float(at), back_after=1.0),))
+        for at in range(100, 220, 5)
+    ]
+    assert {violation.rule for setting in crashes for violation in World(setting).run().violations} == {"Y5"}
+
+
+def test_giving_up_a_message_that_could_be_delivered_later_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failed(_self: Destinations, destination: str, _facts: ErrorFacts, _now: float) -> DeadLetter:
+        return DeadLetter(DeadLetterReason.REFUSED, destination)
+
+    monkeypatch.setattr(Destinations, "failed", failed)
+    assert broken_rules()["Y3"] > 0
+
+
+def test_sending_again_what_was_accepted_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Lane.accepted
+    seen: set[int] = set()
+
+    def once_more(self: Lane, batch: list[Outbound], destinations: Destinations) -> None:
+        if batch[0].parked.sequence_number in seen:
+            original(self, batch, destinations)
+        seen.add(batch[0].parked.sequence_number)
+
+    monkeypatch.setattr(Lane, "accepted", once_more)
+    assert "S7" in {violation.rule for violation in World(outage()).run().violations}
+
+
+def test_a_violation_names_rule_time_and_message_and_the_history_tells_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(syphon.Pump, "_deliver", _complete_before_send(syphon.Pump._deliver))  # pyright: ignore[reportPrivateUsage]
+    result: Result = World(outage()).run()
+    violation = result.violations[0]
+    assert str(violation).startswith(f"Y1 at {violation.at:.3f} s: {violation.about} was removed from")
+    told = list(result.history.about(violation.about))
+    assert any("the world" in line for line in told)
+    assert all(violation.about in line or "the world" in line for line in told)
+    assert len(told) < len(result.history.lines)
