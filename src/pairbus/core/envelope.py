@@ -169,11 +169,10 @@ def _lookup(properties: Properties, name: str) -> tuple[PropertyValue, bool]:
     return None, False
 
 
+@dataclass(slots=True)
 class _UnreadableError(Exception):
-    def __init__(self, name: str, problem: str) -> None:
-        self.name = name
-        self.problem = problem
-        super().__init__(name, problem)
+    name: str
+    problem: str
 
 
 def _read(properties: Properties, name: str, reader: Callable[[PropertyValue], T]) -> T | None:

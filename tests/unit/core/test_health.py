@@ -1,6 +1,7 @@
 """The health of an entity: S1 to S4, S6, G1, G2."""
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 from hypothesis import settings
@@ -106,16 +107,18 @@ def test_s4_late_answers_change_nothing_once_failover_is_engaged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entity", "on_outage", "then"),
+    ("make", "on_outage", "then"),
     [
-        (suspect(), "hold", Next.RETRY),
-        (suspect(), "raise", Next.RAISE),
-        (engaged(), "hold", Next.PARK),
-        (engaged(), "raise", Next.PARK),
+        (suspect, "hold", Next.RETRY),
+        (suspect, "raise", Next.RAISE),
+        (engaged, "hold", Next.PARK),
+        (engaged, "raise", Next.PARK),
     ],
 )
-def test_s6_what_a_send_does_after_an_outage_failure(entity: EntityHealth, on_outage: OnOutage, then: Next) -> None:
-    assert entity.after_failure(on_outage) is then
+def test_s6_what_a_send_does_after_an_outage_failure(
+    make: Callable[[], EntityHealth], on_outage: OnOutage, then: Next
+) -> None:
+    assert make().after_failure(on_outage) is then
 
 
 def test_g1_the_first_ping_comes_one_interval_after_failover() -> None:
@@ -158,8 +161,9 @@ def test_g2_after_failover_the_next_failure_starts_over() -> None:
     assert entity.wake_at == 160.0
 
 
-@pytest.mark.parametrize("entity", [health(), suspect(), engaged()])
-def test_a_ping_that_nobody_sent_cannot_end(entity: EntityHealth) -> None:
+@pytest.mark.parametrize("make", [health, suspect, engaged])
+def test_a_ping_that_nobody_sent_cannot_end(make: Callable[[], EntityHealth]) -> None:
+    entity = make()
     with pytest.raises(IllegalMoveError, match="'ping accepted' cannot happen while"):
         entity.ping_accepted()
     with pytest.raises(IllegalMoveError, match="'ping failed' cannot happen while"):

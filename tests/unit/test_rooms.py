@@ -1,0 +1,51 @@
+"""What may import what, beyond the rules that import-linter checks."""
+
+import ast
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "pairbus"
+
+
+def imported(module: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.module, "no relative imports"
+            names.add(node.module)
+    return names
+
+
+@pytest.mark.parametrize("module", sorted((SOURCE / "core").glob("*.py")), ids=lambda path: path.stem)
+def test_core_is_standard_library_only_and_reads_no_clock(module: Path) -> None:
+    for name in imported(module):
+        assert name.startswith(("pairbus.core", "pairbus.errors")) or name.split(".")[0] in sys.stdlib_module_names
+        assert name not in {"time", "asyncio", "threading", "socket", "secrets"}, name
+    text = module.read_text(encoding="utf-8")
+    assert ".now(" not in text
+    assert "utcnow" not in text
+
+
+def test_a_stale_diagram_is_noticed_and_drawn_anew(tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    shutil.copytree(SOURCE.parents[1] / "docs", docs)
+    page = docs / "explanation" / "state-machine.md"
+    drawn = page.read_text(encoding="utf-8")
+
+    def generate(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, docs / "generate.py", *arguments]
+        return subprocess.run(command, check=False, capture_output=True, text=True)
+
+    assert generate("--check").returncode == 0
+    page.write_text(drawn.replace("ping accepted", "ping heard"), encoding="utf-8")
+    stale = generate("--check")
+    assert stale.returncode == 1
+    assert "state-machine.md is stale: run 'make diagrams'" in stale.stderr
+    assert generate().returncode == 0
+    assert page.read_text(encoding="utf-8") == drawn
