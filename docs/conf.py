@@ -14,5 +14,3 @@ myst_fence_as_directive = ["mermaid"]
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
-nitpicky = False
-suppress_warnings = ["myst.xref_missing"]
