@@ -41,7 +41,6 @@ bench: $(INSTALLED) ## Measure, side by side, as ratios of one run
 
 chaos: $(INSTALLED) ## The long proofs: 10,000 simulated worlds
 	$(BIN)/pairbus simulate --seeds 10000
-	$(BIN)/pytest tests/chaos
 
 mutants: $(INSTALLED) ## Mutate the rules and see whether the tests notice
 	rm -rf mutants
