@@ -1,0 +1,154 @@
+"""The port of storage.
+
+Entities keep in memory only what they need to decide; messages lie in the store. Whatever changes is written to the
+store's :class:`Journal`, and whoever must not be answered before it is durable leaves a callback there. What has gathered
+is committed together: while one commit is under way the next one gathers.
+
+Times are whole milliseconds since the epoch, UTC.
+"""
+
+import enum
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol, TypeAlias
+
+from pairbus.errors import PairbusError
+
+SEQUENCE_BITS = 40
+"""A row's key is the id of its entity, shifted by so many bits, and its sequence number."""
+
+
+class RowState(enum.IntEnum):
+    """What a stored message waits for. A lock is not stored: it ends with the broker."""
+
+    ACTIVE = 0
+    DEFERRED = 1
+    SCHEDULED = 2
+
+
+class Row(NamedTuple):
+    """A stored message.
+
+    :ivar key: see :func:`key_of`.
+    :ivar expires: when it expires, None: never.
+    :ivar due: when a scheduled message becomes active.
+    :ivar deliveries: how often it was delivered.
+    :ivar payload: the encoded message, as it came.
+    """
+
+    key: int
+    state: int
+    enqueued: int
+    expires: int | None
+    due: int | None
+    session: str | None
+    deliveries: int
+    payload: bytes
+
+
+class IndexRow(NamedTuple):
+    """What an entity must know of a stored message when the broker starts."""
+
+    key: int
+    state: int
+    expires: int | None
+    due: int | None
+    session: str | None
+    size: int
+
+
+class EntityRow(NamedTuple):
+    """An entity.
+
+    :ivar description: its settings, JSON.
+    :ivar next_sequence: no message of the entity has had this sequence number or a later one.
+    """
+
+    id: int
+    path: str
+    description: str
+    next_sequence: int
+
+
+class StoreError(PairbusError):
+    """The store cannot be used, or has not taken what was written to it."""
+
+
+class StoreFullError(StoreError):
+    """There is no room left; what was written is not stored, and later writes may succeed."""
+
+
+Durable: TypeAlias = Callable[[StoreError | None], None]
+"""Called once what was journalled before it is durable, with None, or is lost, with the error."""
+
+
+@dataclass(slots=True)
+class Journal:
+    """What becomes durable together. It is carried out in the order of the fields below."""
+
+    entities: list[EntityRow] = field(default_factory=list[EntityRow])
+    """Entities that are new or have changed."""
+    rows: list[Row] = field(default_factory=list[Row])
+    """Messages that are new, or replace the one of the same key."""
+    states: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """Key and new :class:`RowState`."""
+    deliveries: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """Key and how often the message was delivered."""
+    removed: list[int] = field(default_factory=list[int])
+    """Keys of messages that are gone."""
+    session_states: list[tuple[int, str, bytes | None]] = field(default_factory=list[tuple[int, str, bytes | None]])
+    """Entity, session and its state; None: it has none any more."""
+    seen: list[tuple[int, str, int]] = field(default_factory=list[tuple[int, str, int]])
+    """Entity, message id and until when it is remembered, for duplicate detection."""
+    dropped: list[int] = field(default_factory=list[int])
+    """Ids of entities that are gone, with all they had."""
+    durable: list[Durable] = field(default_factory=list[Durable])
+    """Who waits for all this."""
+
+
+class Store(Protocol):
+    """A store. All of it is called from one thread, and calls back on that thread."""
+
+    journal: Journal
+    """What gathers now. Look it up anew for each write: :meth:`flush` puts an empty one in its place."""
+
+    def entities(self) -> Sequence[EntityRow]:
+        """Return all entities, once, after opening."""
+        ...
+
+    def index(self, entity: int) -> Iterator[IndexRow]:
+        """Return what is stored of an entity's messages, in the order of their sequence numbers."""
+        ...
+
+    def load(self, keys: Sequence[int]) -> list[Row]:
+        """Return stored messages in the order of the keys; those that are gone are left out.
+
+        What is journalled and not durable yet is not found here.
+        """
+        ...
+
+    def session_states(self, entity: int) -> Iterable[tuple[str, bytes]]:
+        """Return the stored session states of an entity."""
+        ...
+
+    def seen(self, entity: int, now: int) -> Iterable[tuple[str, int]]:
+        """Return the message ids that an entity still remembers, and until when."""
+        ...
+
+    def flush(self) -> None:
+        """Begin to make durable what has gathered, or let it gather further while a commit is under way."""
+        ...
+
+    def close(self) -> None:
+        """Make durable what has gathered, call back, and end. Blocks."""
+        ...
+
+
+def key_of(entity: int, sequence_number: int) -> int:
+    """Return the key of a message."""
+    return entity << SEQUENCE_BITS | sequence_number
+
+
+def sequence_of(key: int) -> int:
+    """Return the sequence number in a key."""
+    return key & (1 << SEQUENCE_BITS) - 1
