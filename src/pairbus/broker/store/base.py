@@ -1,8 +1,8 @@
 """The port of storage.
 
 Entities keep in memory only what they need to decide; messages lie in the store. Whatever changes is written to the
-store's :class:`Journal`, and whoever must not be answered before it is durable leaves a callback there. What has gathered
-is committed together: while one commit is under way the next one gathers.
+store's :class:`Journal`, and whoever must not be answered before it is durable leaves a callback there. What has
+gathered is committed together: while one commit is under way the next one gathers.
 
 Times are whole milliseconds since the epoch, UTC.
 """
