@@ -302,6 +302,17 @@ def decode_sasl_frame(data: bytes, start: int, end: int, max_elements: int = MAX
     return frame
 
 
+def with_short_descriptor(data: bytes, start: int, end: int) -> bytes:
+    """Return the performative between ``start`` and ``end`` with its descriptor in the usual three bytes."""
+    if start >= end or data[start] != 0:
+        raise AmqpError(DECODE_ERROR, "a described list was expected")
+    descriptor, fields = decode_next(data, start + 1, end, [1, 1])
+    layout = _find(descriptor)
+    if layout is None:
+        raise AmqpError(NOT_IMPLEMENTED, f"{descriptor!r:.80} is not expected here")
+    return layout.descriptor + data[fields:end]
+
+
 def decode_one(cls: type[_T], data: bytes, start: int = 0, end: int | None = None) -> _T:
     """Return the single composite ``cls`` at ``start``."""
     return decode_composite(data, start, len(data) if end is None else end, (cls,))[0]

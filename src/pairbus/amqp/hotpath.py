@@ -11,8 +11,10 @@ position of the list's constructor, after the descriptor, and accept exactly wha
 import struct
 from typing import Final, NamedTuple, TypeVar
 
-from pairbus.amqp.composites import decode_performative
+from pairbus.amqp import frames
+from pairbus.amqp.composites import decode_performative, encode_composite
 from pairbus.amqp.conditions import DECODE_ERROR, AmqpError
+from pairbus.amqp.encoder import encode, encode_boolean, encode_uint
 from pairbus.amqp.performatives import (
     ACCEPTED,
     RELEASED,
@@ -21,6 +23,7 @@ from pairbus.amqp.performatives import (
     Flow,
     Transfer,
 )
+from pairbus.amqp.types import Described
 
 TRANSFER: Final = 0x14
 DISPOSITION: Final = 0x15
@@ -227,3 +230,56 @@ def read_flow(data: bytes, start: int, end: int, max_elements: int) -> Flow:
     if after != end:
         raise AmqpError(DECODE_ERROR, "bytes follow a flow")
     return frame
+
+
+_pack_disposition = struct.Struct(">IBBHIBBcBIBI").pack
+_pack_session_flow = struct.Struct(">IBBHIBBBIBIBIBI").pack
+_pack_link_flow = struct.Struct(">IBBHIBBBIBIBIBIBIBIBIBBB").pack
+_DISPOSITION_HEAD: Final = 0x005315C0
+_FLOW_HEAD: Final = 0x005313C0
+_SHORT_TAIL: Final = 200
+_SETTLED_ACCEPTED: Final = b"\x41\x00\x53\x24\x45"
+_ACCEPTED: Final = b"\x42\x00\x53\x24\x45"
+
+
+def disposition_tail(state: DeliveryState | None, *, settled: bool) -> bytes:
+    """Encode the fields of a disposition after its range."""
+    if state is ACCEPTED:
+        return _SETTLED_ACCEPTED if settled else _ACCEPTED
+    if state is None:
+        return b"\x41\x40" if settled else b"\x42\x40"
+    encoded = encode(state) if isinstance(state, Described) else encode_composite(state)
+    return (b"\x41" if settled else b"\x42") + encoded
+
+
+def disposition_frame(channel: int, first: int, last: int, tail: bytes, *, role: bool) -> bytes:
+    """Encode a whole frame that tells the state of a range of deliveries."""
+    size = len(tail)
+    if size <= _SHORT_TAIL:
+        code = b"\x41" if role else b"\x42"
+        return (
+            _pack_disposition(size + 25, 2, 0, channel, _DISPOSITION_HEAD, size + 12, 5, code, 0x70, first, 0x70, last)
+            + tail
+        )
+    fields = encode_boolean(role) + encode_uint(first) + encode_uint(last) + tail
+    return frames.frame(channel, b"\x00\x53\x15\xd0" + _pack_uint(len(fields) + 4) + _pack_uint(5) + fields)
+
+
+def session_flow_frame(
+    channel: int, next_incoming_id: int, incoming_window: int, next_outgoing_id: int, outgoing_window: int
+) -> bytes:
+    """Encode a whole frame with a session's flow state."""
+    return _pack_session_flow(
+        34, 2, 0, channel, _FLOW_HEAD, 21, 4,
+        0x70, next_incoming_id, 0x70, incoming_window, 0x70, next_outgoing_id, 0x70, outgoing_window,
+    )  # fmt: skip
+
+
+def link_flow_frame(channel: int, flow: Flow) -> bytes:
+    """Encode a whole frame with a session's and a link's flow state; every count must be set."""
+    return _pack_link_flow(
+        52, 2, 0, channel, _FLOW_HEAD, 39, 10,
+        0x70, flow.next_incoming_id, 0x70, flow.incoming_window, 0x70, flow.next_outgoing_id,
+        0x70, flow.outgoing_window, 0x70, flow.handle, 0x70, flow.delivery_count, 0x70, flow.link_credit,
+        0x40, 0x41 if flow.drain else 0x42, 0x41 if flow.echo else 0x42,
+    )  # fmt: skip
