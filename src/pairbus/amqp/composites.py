@@ -5,6 +5,7 @@ The hot ones (transfer, disposition, flow) have short cuts in ``hotpath``; this 
 
 import dataclasses
 from collections.abc import Callable
+from itertools import zip_longest
 from typing import Final, TypeVar, cast
 
 from pairbus.amqp.conditions import DECODE_ERROR, INVALID_FIELD, NOT_IMPLEMENTED, AmqpError
@@ -80,6 +81,7 @@ class Layout:
     cls: type
     descriptor: bytes
     fields: tuple[_Field, ...]
+    readers: tuple[tuple[str, Callable[[Value], Value], bool, Value], ...]
     whole: bool
 
 
@@ -219,7 +221,8 @@ def _layout(cls: type, code: int, kinds: str) -> Layout:
         kind = _KINDS[name.rstrip("!")]
         default = None if field.default is dataclasses.MISSING else field.default
         fields.append(_Field(field.name, kind.read, kind.write, name.endswith("!"), default))
-    return Layout(cls, b"\x00\x53" + bytes((code,)), tuple(fields), kinds.endswith("whole"))
+    readers = tuple((field.name, field.read, field.mandatory, field.default) for field in fields)
+    return Layout(cls, b"\x00\x53" + bytes((code,)), tuple(fields), readers, kinds.endswith("whole"))
 
 
 _BY_CLASS: Final[dict[type, Layout]] = {cls: _layout(cls, code, kinds) for cls, code, _name, kinds in _TABLE}
@@ -238,24 +241,21 @@ def _find(descriptor: Value) -> Layout | None:
 
 def from_fields(layout: Layout, values: list[Value]) -> Value:
     """Return the composite that ``values`` are the fields of; trailing ones may be missing."""
-    fields = layout.fields
-    single = _SINGLE.get(layout.cls)
-    if len(values) > len(fields):
-        raise AmqpError(DECODE_ERROR, f"{len(values)} fields in {layout.cls.__name__}, which has {len(fields)}")
-    if single is not None:
-        return single
+    if len(values) > len(layout.fields):
+        raise AmqpError(DECODE_ERROR, f"{len(values)} fields in {layout.cls.__name__}, which has {len(layout.fields)}")
+    if not layout.fields:
+        return _SINGLE[layout.cls]
     arguments: list[Value] = []
-    for index, field in enumerate(fields):
-        value = values[index] if index < len(values) else None
+    for value, (name, read, mandatory, default) in zip_longest(values, layout.readers):
         if value is None:
-            if field.mandatory:
-                raise AmqpError(INVALID_FIELD, f"{layout.cls.__name__}.{field.name} is missing")
-            arguments.append(field.default)
+            if mandatory:
+                raise AmqpError(INVALID_FIELD, f"{layout.cls.__name__}.{name} is missing")
+            arguments.append(default)
             continue
-        value = field.read(value)
-        if value is _BAD:
-            raise AmqpError(DECODE_ERROR, f"{layout.cls.__name__}.{field.name} has the wrong type or value")
-        arguments.append(value)
+        content = read(value)
+        if content is _BAD:
+            raise AmqpError(DECODE_ERROR, f"{layout.cls.__name__}.{name} has the wrong type or value")
+        arguments.append(content)
     return layout.cls(*arguments)
 
 

@@ -38,6 +38,9 @@ MAX_NESTING: Final = 64
 MAX_COUNT: Final = 65_536
 """The most elements of one list, map or array, and by default of one whole value."""
 
+_KEPT_SYMBOLS: Final = 1024
+_SHORT_SYMBOL: Final = 64
+
 Budget: TypeAlias = list[int]
 """What is left of one decoding: [levels of nesting, elements]."""
 _Decoder: TypeAlias = Callable[[bytes, int, int, Budget], tuple[Value, int]]
@@ -57,7 +60,7 @@ def decode_next(data: bytes, start: int, end: int, budget: Budget) -> tuple[Valu
         raise _short()
     decoder = _DECODERS[data[start]]
     if decoder is None:
-        raise AmqpError(DECODE_ERROR, f"no type has the constructor 0x{data[start]:02x}")
+        raise _unknown(data[start])
     return decoder(data, start + 1, end, budget)
 
 
@@ -86,10 +89,10 @@ def _skip_plain(data: bytes, start: int, end: int) -> int:
     if code < 0xA0:
         width = _FIXED_WIDTHS.get(code)
         if width is None:
-            raise AmqpError(DECODE_ERROR, f"no type has the constructor 0x{code:02x}")
+            raise _unknown(code)
         stop = start + 1 + width
     elif _DECODERS[code] is None:
-        raise AmqpError(DECODE_ERROR, f"no type has the constructor 0x{code:02x}")
+        raise _unknown(code)
     elif code & 0x10:
         if start + 5 > end:
             raise _short()
@@ -105,6 +108,10 @@ def _skip_plain(data: bytes, start: int, end: int) -> int:
 
 def _short() -> AmqpError:
     return AmqpError(DECODE_ERROR, "a value is longer than the bytes that are there")
+
+
+def _unknown(code: int) -> AmqpError:
+    return AmqpError(DECODE_ERROR, f"no type has the constructor 0x{code:02x}")
 
 
 def _too_deep() -> AmqpError:
@@ -156,10 +163,22 @@ def _string(octets: bytes) -> str:
 
 
 def _symbol(octets: bytes) -> Symbol:
+    known = _symbols.get(octets)
+    if known is not None:
+        return known
     try:
-        return Symbol(octets.decode("ascii"))
+        symbol = Symbol(octets.decode("ascii"))
     except UnicodeDecodeError:
         raise AmqpError(DECODE_ERROR, "a symbol is not ASCII") from None
+    if len(octets) <= _SHORT_SYMBOL:
+        if len(_symbols) >= _KEPT_SYMBOLS:
+            _symbols.clear()  # somebody sends many; the usual ones are back at once
+        _symbols[octets] = symbol
+    return symbol
+
+
+_symbols: dict[bytes, Symbol] = {}
+"""The names in use are few, so one object stands for each."""
 
 
 def _variable8(wrap: Callable[[bytes], Value] | None) -> _Decoder:
@@ -173,6 +192,19 @@ def _variable8(wrap: Callable[[bytes], Value] | None) -> _Decoder:
         return (octets if wrap is None else wrap(octets)), stop
 
     return decoder
+
+
+def _string8(data: bytes, start: int, end: int, _budget: Budget) -> tuple[Value, int]:
+    """Read a short string, the commonest of all, without a further call."""
+    if start >= end:
+        raise _short()
+    stop = start + 1 + data[start]
+    if stop > end:
+        raise _short()
+    try:
+        return data[start + 1 : stop].decode(), stop
+    except UnicodeDecodeError:
+        raise AmqpError(DECODE_ERROR, "a string is not UTF-8") from None
 
 
 def _variable32(wrap: Callable[[bytes], Value] | None) -> _Decoder:
@@ -217,16 +249,27 @@ def _enter(budget: Budget, count: int) -> None:
         raise AmqpError(DECODE_ERROR, f"too many elements: {count} more")
 
 
+def _elements(data: bytes, start: int, stop: int, count: int, budget: Budget) -> tuple[list[Value], int]:
+    values: list[Value] = []
+    decoders = _DECODERS
+    for _ in range(count):
+        if start >= stop:
+            raise _short()
+        decoder = decoders[data[start]]
+        if decoder is None:
+            raise _unknown(data[start])
+        value, start = decoder(data, start + 1, stop, budget)
+        values.append(value)
+    return values, start
+
+
 def _list(extent: _Extent) -> _Decoder:
     def decoder(data: bytes, start: int, end: int, budget: Budget) -> tuple[Value, int]:
         count, start, stop = extent(data, start, end)
         if stop > end or count > stop - start:
             raise _short()
         _enter(budget, count)
-        values: list[Value] = []
-        for _ in range(count):
-            value, start = decode_next(data, start, stop, budget)
-            values.append(value)
+        values, start = _elements(data, start, stop, count, budget)
         if start != stop:
             raise AmqpError(DECODE_ERROR, "a list is longer than its elements")
         budget[0] += 1
@@ -247,16 +290,13 @@ def _map(extent: _Extent) -> _Decoder:
         if count & 1:
             raise AmqpError(DECODE_ERROR, f"a map has {count} elements, a key without a value")
         _enter(budget, count)
-        values: dict[Value, Value] = {}
-        for _ in range(count >> 1):
-            key, start = decode_next(data, start, stop, budget)
-            value, start = decode_next(data, start, stop, budget)
-            try:
-                values[key] = value
-            except TypeError:
-                raise AmqpError(DECODE_ERROR, f"a {type(key).__name__} as a map's key is not supported") from None
+        elements, start = _elements(data, start, stop, count, budget)
         if start != stop:
             raise AmqpError(DECODE_ERROR, "a map is longer than its elements")
+        try:
+            values = dict(zip(elements[::2], elements[1::2], strict=True))
+        except TypeError:
+            raise AmqpError(DECODE_ERROR, "lists, maps and arrays as keys of maps are not supported") from None
         if len(values) != count >> 1:
             raise AmqpError(DECODE_ERROR, "a map has a key twice")
         budget[0] += 1
@@ -334,7 +374,7 @@ _BY_CODE: Final[dict[int, _Decoder]] = {
     0x94: _fixed("16s", Decimal128),
     0x98: _fixed("16s", _uuid),
     0xA0: _variable8(None),
-    0xA1: _variable8(_string),
+    0xA1: _string8,
     0xA3: _variable8(_symbol),
     0xB0: _variable32(None),
     0xB1: _variable32(_string),
@@ -347,6 +387,8 @@ _BY_CODE: Final[dict[int, _Decoder]] = {
     0xF0: _array(_extent32),
 }
 _DECODERS: Final[list[_Decoder | None]] = [_BY_CODE.get(code) for code in range(256)]
+CONSTRUCTORS: Final = frozenset(_BY_CODE)
+"""Every byte that a value may begin with."""
 _LISTS: Final = frozenset((0x45, 0xC0, 0xD0))
 _WIDTH_BY_CATEGORY: Final = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
 _FIXED_WIDTHS: Final = {code: _WIDTH_BY_CATEGORY[code >> 4] for code in _BY_CODE if 0x40 <= code < 0xA0}

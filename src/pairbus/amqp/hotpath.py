@@ -1,4 +1,4 @@
-"""Short cuts for the three performatives that carry the traffic: transfer, disposition and flow.
+"""Short cuts for what carries the traffic: transfers, dispositions, flows and the properties of messages.
 
 Peers repeat themselves: from one transfer of a link to the next only the delivery's id and tag change. What
 follows them in the frame is looked up whole, as bytes, in a small table of tails that were decoded before; what
@@ -12,8 +12,9 @@ import struct
 from typing import Final, NamedTuple, TypeVar
 
 from pairbus.amqp import frames
-from pairbus.amqp.composites import decode_performative, encode_composite
+from pairbus.amqp.composites import decode_one, decode_performative, encode_composite
 from pairbus.amqp.conditions import DECODE_ERROR, AmqpError
+from pairbus.amqp.decoder import MAX_COUNT, MAX_NESTING, decode, decode_next
 from pairbus.amqp.encoder import encode, encode_boolean, encode_uint
 from pairbus.amqp.performatives import (
     ACCEPTED,
@@ -21,9 +22,11 @@ from pairbus.amqp.performatives import (
     DeliveryState,
     Disposition,
     Flow,
+    Map,
     Transfer,
 )
-from pairbus.amqp.types import Described
+from pairbus.amqp.sections import Properties
+from pairbus.amqp.types import Described, Timestamp, Value
 
 TRANSFER: Final = 0x14
 DISPOSITION: Final = 0x15
@@ -232,6 +235,74 @@ def read_flow(data: bytes, start: int, end: int, max_elements: int) -> Flow:
     return frame
 
 
+def read_properties(data: bytes, section: int, start: int, end: int) -> Properties:
+    """Read a message's properties: a section that begins at ``section``, whose list begins at ``start``."""
+    try:
+        if data[start] == 0xC0 and data[start + 2] <= _PROPERTY_COUNT:
+            values: list[Value] = []
+            position = start + 3
+            for index in range(data[start + 2]):
+                code = data[position]
+                if code == 0x40:
+                    values.append(None)
+                    position += 1
+                elif code == 0xA1 and index in _STRINGS:
+                    stop = position + 2 + data[position + 1]
+                    values.append(data[position + 2 : stop].decode())
+                    position = stop
+                elif code == 0xA3 and index in _SYMBOLS:
+                    values.append(decode_next(data, position, end, _NO_BUDGET)[0])
+                    position += 2 + data[position + 1]
+                elif code == 0x83 and index in _TIMES and position + 9 <= end:
+                    values.append(Timestamp(_unpack_long(data, position + 1)[0]))
+                    position += 9
+                else:
+                    break
+            else:
+                if position == end:
+                    return Properties(*values)
+    except (IndexError, UnicodeDecodeError):
+        pass  # the general way says what is wrong
+    return decode_one(Properties, data, section, end)
+
+
+def read_map(data: bytes, start: int, end: int) -> Map:
+    """Read a map of a message whose constructor is at ``start``: annotations, or the application's properties."""
+    try:
+        if data[start] == 0xC1 and data[start + 2] & 1 == 0:
+            values: Map = {}
+            budget = [MAX_NESTING - 1, MAX_COUNT]
+            position = start + 3
+            for _ in range(data[start + 2] >> 1):
+                code = data[position]
+                stop = position + 2 + data[position + 1]
+                if code == 0xA1:
+                    key = data[position + 2 : stop].decode()
+                elif code == 0xA3:
+                    key = decode_next(data, position, end, budget)[0]
+                else:
+                    break
+                if data[stop] == 0xA1:
+                    position = stop + 2 + data[stop + 1]
+                    values[key] = data[stop + 2 : position].decode()
+                else:
+                    values[key], position = decode_next(data, stop, end, budget)
+            else:
+                if position == end and len(values) == data[start + 2] >> 1:
+                    return values
+    except (IndexError, UnicodeDecodeError):
+        pass  # the general way says what is wrong
+    return decode(data, start, end)[0]
+
+
+_PROPERTY_COUNT: Final = 13
+_STRINGS: Final = frozenset((0, 2, 3, 4, 5, 10, 12))
+_SYMBOLS: Final = frozenset((6, 7))
+_TIMES: Final = frozenset((8, 9))
+_NO_BUDGET: Final = [0, 0]
+"""A symbol needs none."""
+
+_unpack_long = struct.Struct(">q").unpack_from
 _pack_disposition = struct.Struct(">IBBHIBBcBIBI").pack
 _pack_session_flow = struct.Struct(">IBBHIBBBIBIBIBI").pack
 _pack_link_flow = struct.Struct(">IBBHIBBBIBIBIBIBIBIBIBBB").pack
