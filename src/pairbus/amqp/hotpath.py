@@ -238,7 +238,7 @@ def read_flow(data: bytes, start: int, end: int, max_elements: int) -> Flow:
 def read_properties(data: bytes, section: int, start: int, end: int) -> Properties:
     """Read a message's properties: a section that begins at ``section``, whose list begins at ``start``."""
     try:
-        if data[start] == 0xC0 and data[start + 2] <= _PROPERTY_COUNT:
+        if data[start] == 0xC0 and start + 2 + data[start + 1] == end and data[start + 2] <= _PROPERTY_COUNT:
             values: list[Value] = []
             position = start + 3
             for index in range(data[start + 2]):
@@ -269,7 +269,7 @@ def read_properties(data: bytes, section: int, start: int, end: int) -> Properti
 def read_map(data: bytes, start: int, end: int) -> Map:
     """Read a map of a message whose constructor is at ``start``: annotations, or the application's properties."""
     try:
-        if data[start] == 0xC1 and data[start + 2] & 1 == 0:
+        if data[start] == 0xC1 and start + 2 + data[start + 1] == end and data[start + 2] & 1 == 0:
             values: Map = {}
             budget = [MAX_NESTING - 1, MAX_COUNT]
             position = start + 3
