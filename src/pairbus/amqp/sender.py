@@ -99,9 +99,9 @@ class SenderLink(Link):
         fields = handle + encode_uint(delivery_id) + encode_binary(tag) + encode_uint(message_format)
         fields += encode_boolean(settled)
         session = self.session
-        room = session.peer_max_frame_size - _FRAME_HEAD_SIZE - _PARTS_OVERHEAD - len(fields)
         sent = 0
         while True:
+            room = session.peer_max_frame_size - _FRAME_HEAD_SIZE - _PARTS_OVERHEAD - len(fields)
             more = len(payload) - sent > room
             body = fields + encode_boolean(more)
             performative = b"\x00\x53\x14\xc0" + bytes((len(body) + 1, 6)) + body
