@@ -106,13 +106,13 @@ def _read_any(value: Value) -> Value:
 
 
 def _read_symbol(value: Value) -> Value:
-    return Symbol(value) if isinstance(value, str) else _BAD
+    return Symbol(value) if isinstance(value, str) and value.isascii() else _BAD
 
 
 def _read_symbols(value: Value) -> Value:
-    if isinstance(value, str):
+    if isinstance(value, str) and value.isascii():
         return (Symbol(value),)
-    if isinstance(value, Array) and all(isinstance(name, str) for name in value):
+    if isinstance(value, Array) and all(isinstance(name, str) and name.isascii() for name in value):
         return tuple(Symbol(name) for name in value)
     return _BAD
 
