@@ -1,0 +1,139 @@
+"""The end of a link that sends, and spends the credit that the peer grants."""
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+from pairbus.amqp.conditions import ILLEGAL_STATE, AmqpError
+from pairbus.amqp.encoder import encode_binary, encode_boolean, encode_uint
+from pairbus.amqp.events import Event, FlowChanged
+from pairbus.amqp.link import HALF, SERIAL_MASK, Link, LinkState
+from pairbus.amqp.performatives import SENDER, Attach, DeliveryState, Flow
+from pairbus.amqp.types import Value
+
+if TYPE_CHECKING:
+    from pairbus.amqp.session import Session
+
+_FRAME_HEAD_SIZE: Final = 8
+_MAX_TAG: Final = 32
+_PARTS_OVERHEAD: Final = 7
+"""Descriptor, list constructor, size, count and the flag that says whether more follows."""
+
+_pack_uint = struct.Struct(">I").pack
+
+
+class SentDelivery:
+    """A delivery that was sent and is not settled; ``context`` is what the caller gave to ``send``."""
+
+    __slots__ = ("context", "delivery_id", "link", "tag")
+
+    def __init__(self, link: "SenderLink", delivery_id: int, tag: bytes, context: Value) -> None:
+        self.link = link
+        self.delivery_id = delivery_id
+        self.tag = tag
+        self.context = context
+
+
+class SenderLink(Link):
+    """Our end sends. ``credit`` says how many deliveries the peer takes now; :class:`FlowChanged` when it changes."""
+
+    __slots__ = ("_shapes", "draining", "max_message_size")
+
+    role = SENDER
+
+    def __init__(self, session: "Session", name: str, handle: int) -> None:
+        super().__init__(session, name, handle)
+        self.draining = False
+        self.max_message_size: int | None = None
+        """What the peer says it takes."""
+        self._shapes: dict[tuple[int, bool, int], tuple[bytes, bytes, bytes, int]] = {}
+
+    def send(
+        self, payload: bytes, tag: bytes, *, settled: bool = False, message_format: int = 0, context: Value = None
+    ) -> int:
+        """Send one delivery, in as many frames as it takes, and return its id.
+
+        It must have been granted: ``credit`` is above 0. If the session's window is closed the frames wait in the
+        session until it opens; no more than the credit can wait there.
+        """
+        if self.credit <= 0 or self.state is not LinkState.ATTACHED:
+            raise AmqpError(ILLEGAL_STATE, f"link {self.name!r} is {self.state.value} with a credit of {self.credit}")
+        shape = self._shapes.get((len(tag), settled, message_format))
+        if shape is None:
+            shape = self._shape(len(tag), message_format, settled=settled)
+        head, tag_head, tail, overhead = shape
+        session = self.session
+        delivery_id = session.next_delivery_id
+        session.next_delivery_id = (delivery_id + 1) & SERIAL_MASK
+        size = overhead + len(payload)
+        if size <= session.peer_max_frame_size and session.remote_incoming_window > 0:
+            session.out.extend((_pack_uint(size), head, _pack_uint(delivery_id), tag_head, tag, tail, payload))
+            session.next_outgoing_id = (session.next_outgoing_id + 1) & SERIAL_MASK
+            session.remote_incoming_window -= 1
+        else:
+            self._send_in_parts(payload, tag, delivery_id, message_format, settled=settled)
+        self.delivery_count = (self.delivery_count + 1) & SERIAL_MASK
+        self.credit -= 1
+        if not settled:
+            session.sent[delivery_id] = SentDelivery(self, delivery_id, tag, context)
+        return delivery_id
+
+    def _shape(self, tag_size: int, message_format: int, *, settled: bool) -> tuple[bytes, bytes, bytes, int]:
+        """Lay out once what the transfers of one kind have in common: before the id, before the tag, after it."""
+        if tag_size > _MAX_TAG:
+            raise ValueError(f"a delivery tag has at most {_MAX_TAG} bytes, not {tag_size}")
+        handle = encode_uint(self.handle)
+        tail = encode_uint(message_format) + encode_boolean(settled)
+        size = 1 + len(handle) + 5 + 2 + tag_size + len(tail)
+        head = (
+            b"\x02\x00" + self.session.channel.to_bytes(2) + b"\x00\x53\x14\xc0" + bytes((size, 5)) + handle + b"\x70"
+        )
+        overhead = _FRAME_HEAD_SIZE + 4 + 1 + size
+        shape = (head, bytes((0xA0, tag_size)), tail, overhead)
+        self._shapes[tag_size, settled, message_format] = shape
+        return shape
+
+    def _send_in_parts(
+        self, payload: bytes, tag: bytes, delivery_id: int, message_format: int, *, settled: bool
+    ) -> None:
+        handle = encode_uint(self.handle)
+        fields = handle + encode_uint(delivery_id) + encode_binary(tag) + encode_uint(message_format)
+        fields += encode_boolean(settled)
+        session = self.session
+        sent = 0
+        while True:
+            room = session.peer_max_frame_size - _FRAME_HEAD_SIZE - _PARTS_OVERHEAD - len(fields)
+            more = len(payload) - sent > room
+            body = fields + encode_boolean(more)
+            performative = b"\x00\x53\x14\xc0" + bytes((len(body) + 1, 6)) + body
+            session.send_transfer(self, performative + payload[sent : sent + room])
+            if not more:
+                return
+            sent += room
+            fields = handle + b"\x40\x40\x40\x40"
+
+    def settle(self, delivery: SentDelivery, state: DeliveryState | None = None) -> None:
+        """Settle a delivery of ours, telling the receiver the outcome that was applied."""
+        self.session.settle(delivery.delivery_id, state, role=SENDER)
+
+    def drained(self) -> None:
+        """Give back the credit that is left: there is nothing more to send now."""
+        if self.state is LinkState.ATTACHED:
+            self.delivery_count = (self.delivery_count + self.credit) & SERIAL_MASK
+            self.credit = 0
+            self.session.send_link_flow(self, drain=self.draining)
+            self.draining = False
+
+    def on_attach(self, attach: Attach) -> bool:
+        """Take the peer's attach and how large a message it takes."""
+        self.max_message_size = attach.max_message_size or None
+        return super().on_attach(attach)
+
+    def on_flow(self, flow: Flow, events: list[Event]) -> None:
+        """Work out the credit from what the receiver says, which may not know yet what is on its way."""
+        if self.state not in {LinkState.ATTACHED, LinkState.REQUESTED}:
+            return
+        if flow.link_credit is not None:
+            unseen = (self.delivery_count - (flow.delivery_count or 0)) & SERIAL_MASK
+            self.credit = max(0, flow.link_credit - (unseen if unseen < HALF else 0))
+        self.draining = flow.drain
+        events.append(FlowChanged(self))
