@@ -31,6 +31,23 @@ def counted(made: Forecast) -> dict[Stage, dict[Kind, int]]:
     return {stage: dict(cost.operations) for stage, cost in made.stages.items()}
 
 
+def test_a_scenario_is_by_default_the_defaults_of_a_pairing_for_a_month_without_traffic() -> None:
+    assert Scenario() == Scenario(
+        days=30,
+        backlog_queues=10,
+        clients=1,
+        entities=1,
+        subscriptions=1,
+        syphons=1,
+        messages_per_day=0,
+        message_bytes=1_024,
+        outages_per_month=0,
+        outage_seconds=0,
+        failover_interval=60,
+        ping_interval=60,
+    )
+
+
 def test_y2_ten_idle_queues_cost_28_800_receives_in_30_days() -> None:
     made = of(backlog_queues=10, days=30)
     assert made.idle_receives == 28_800
@@ -83,6 +100,18 @@ def test_k2_a_message_by_way_of_the_backlog_costs_four_operations() -> None:
 def test_k2_size_counts_in_steps_of_64_kb(size: int, each: int) -> None:
     made = of(days=1, messages_per_day=10, message_bytes=size)
     assert counted(made)[Stage.DIRECT] == {Kind.SEND: 10 * each, Kind.RECEIVE: 10 * each}
+
+
+def test_k2_the_steps_of_a_large_message_count_at_every_stage() -> None:
+    made = of(messages_per_day=A_DAY, message_bytes=131_073, outages_per_month=1, outage_seconds=600, ping_interval=600)
+    assert made.parked_messages == 600
+    assert counted(made) == {
+        Stage.DIRECT: {Kind.SEND: 3 * (30 * A_DAY - 600), Kind.RECEIVE: 3 * 30 * A_DAY},
+        Stage.PARK: {Kind.SEND: 1_800},
+        Stage.SYPHON: {Kind.RECEIVE: 1_800, Kind.SEND: 1_800},
+        Stage.PING: {Kind.PING: 1},
+        Stage.IDLE: {Kind.EMPTY_RECEIVE: 28_800},
+    }
 
 
 @pytest.mark.parametrize("subscriptions", [0, 1, 3])

@@ -93,6 +93,11 @@ def test_k3_tiers_are_filled_one_after_the_other(operations: int, nanos: int) ->
     assert STANDARD.charge(operations) == nanos
 
 
+def test_k3_without_a_free_quota_the_first_operation_is_charged() -> None:
+    basic = parse_prices(SHIPPED)["basic"]
+    assert [basic.charge(operations) for operations in (0, 1, 2, 1_000_000)] == [0, 50, 100, 50_000_000]
+
+
 def test_k3_a_piece_is_priced_where_it_lies_in_the_month() -> None:
     assert STANDARD.charge_between(0, 13_000_000) == 0
     assert STANDARD.charge_between(12_999_999, 13_000_001) == 800
