@@ -21,10 +21,21 @@ The facts of an error are attributes, so that a program need not read its text.
 """
 
 import enum
+from typing import Any
 
 
 class PairbusError(Exception):
-    """The root of all errors of pairbus."""
+    """The root of all errors of pairbus. All of them can be pickled, as Spark and multiprocessing do."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _revive, (type(self), self.args, self.__dict__)
+
+
+def _revive(kind: type[PairbusError], args: tuple[Any, ...], facts: dict[str, Any]) -> PairbusError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(facts)
+    return error
 
 
 class OptionError(PairbusError, ValueError):
@@ -119,7 +130,8 @@ class FactoryFaultedError(FactoryEndedError):
 
     def __init__(self, cause: BaseException | str) -> None:
         self.cause = cause
-        super().__init__(f"the factory has faulted: {cause}; make a new one")
+        why = cause if isinstance(cause, str) else repr(cause)
+        super().__init__(f"the factory has faulted: {why}; make a new one")
 
 
 class IllegalMoveError(PairbusError, RuntimeError):

@@ -93,6 +93,10 @@ def _plan(name: str, file: Path | None) -> "Plan":
     return plans[name]
 
 
+def _included(plan: "Plan") -> str:
+    return "All" if plan.included_operations is None else f"{plan.included_operations:,}"
+
+
 def _money(nanos: int) -> str:
     return f"{nanos // 10**9}.{nanos % 10**9:09d}"
 
@@ -137,7 +141,7 @@ def _print(console: Console, scenario: "Scenario", result: "Forecast") -> None:
         highlight=False,
     )
     console.print(
-        f"[dim]{plan.free_operations:,} operations a month are included in the base charge. List prices as of "
+        f"[dim]{_included(plan)} operations a month are included in the base charge. List prices as of "
         f"{plan.as_of}; replace them with --prices. Settlements are not counted.[/]",
         highlight=False,
     )

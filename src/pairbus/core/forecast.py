@@ -1,5 +1,6 @@
 """What a pairing will cost, without a ledger: operations and money by stage (K2, K3)."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
@@ -21,7 +22,7 @@ class Scenario:
     :ivar clients: processes that send; each pings each entity that is failing over.
     :ivar entities: queues and topics that they send to.
     :ivar subscriptions: how often each message is received at its destination.
-    :ivar syphons: processes that carry parked messages home.
+    :ivar syphons: processes that carry parked messages home; 0: parked messages stay where they are.
     """
 
     days: int = MONTH_DAYS
@@ -40,11 +41,15 @@ class Scenario:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            least = 1 if field.name in {"days", "backlog_queues", "clients", "entities"} else 0
-            if not value >= least:
+            least = 1 if field.name in _AT_LEAST_ONE else 0
+            whole = field.type is int
+            if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
+                raise OptionError(field.name, value, f"a {'whole ' if whole else ''}number, at least {least}")
+            if not least <= value < float("inf"):
                 raise OptionError(field.name, value, f"at least {least}")
-        if not self.ping_interval >= 1:
-            raise OptionError("ping_interval", self.ping_interval, "at least 1")
+
+
+_AT_LEAST_ONE = frozenset({"days", "backlog_queues", "clients", "entities", "ping_interval"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,10 @@ def forecast(scenario: Scenario, plan: Plan) -> Forecast:
     return Forecast(
         plan,
         MappingProxyType(
-            {stage: StageCost(kinds, cost) for (stage, kinds), cost in zip(counts.items(), nanos, strict=True)}
+            {
+                stage: StageCost(MappingProxyType(kinds), cost)
+                for (stage, kinds), cost in zip(counts.items(), nanos, strict=True)
+            }
         ),
         parked,
         plan.base_charge(scenario.days),
@@ -112,20 +120,22 @@ def _count(scenario: Scenario) -> tuple[dict[Stage, dict[Kind, int]], int]:
     each = operations([scenario.message_bytes])
     messages = scenario.messages_per_day * scenario.days
     outages = scenario.outages_per_month * scenario.days / MONTH_DAYS
-    lasts_long_enough = scenario.outage_seconds > scenario.failover_interval
-    engaged = scenario.outage_seconds - scenario.failover_interval if lasts_long_enough else 0.0
-    # Held sends are parked when failover engages, so the whole outage's messages go by way of the backlog.
-    outage_seconds = outages * scenario.outage_seconds if lasts_long_enough else 0.0
-    parked = min(messages, round(scenario.messages_per_day / (HOURS_PER_DAY * _HOUR) * outage_seconds))
-    pings = round(outages * -(-engaged // scenario.ping_interval)) * scenario.clients * scenario.entities
+    engaged = max(0.0, scenario.outage_seconds - scenario.failover_interval)
+    pings_per_outage = math.ceil(engaged / scenario.ping_interval)
+    # What is sent from the first failure to the ping that is accepted goes by way of the backlog: held sends are
+    # parked when failover engages.
+    away = scenario.failover_interval + pings_per_outage * scenario.ping_interval if pings_per_outage else 0.0
+    parked = min(messages, round(scenario.messages_per_day / (HOURS_PER_DAY * _HOUR) * away * outages))
+    pings = round(outages * pings_per_outage) * scenario.clients * scenario.entities
+    carried = parked if scenario.syphons else 0
     polls = scenario.days * HOURS_PER_DAY * _HOUR // LONG_POLL
     counts = {
         Stage.DIRECT: {
             Kind.SEND: (messages - parked) * each,
-            Kind.RECEIVE: messages * each * scenario.subscriptions,
+            Kind.RECEIVE: (messages - parked + carried) * each * scenario.subscriptions,
         },
         Stage.PARK: {Kind.SEND: parked * each},
-        Stage.SYPHON: {Kind.RECEIVE: parked * each, Kind.SEND: parked * each},
+        Stage.SYPHON: {Kind.RECEIVE: carried * each, Kind.SEND: carried * each},
         Stage.PING: {Kind.PING: pings},
         Stage.IDLE: {Kind.EMPTY_RECEIVE: polls * scenario.backlog_queues * scenario.syphons},
     }
@@ -133,6 +143,6 @@ def _count(scenario: Scenario) -> tuple[dict[Stage, dict[Kind, int]], int]:
 
 
 def _charge(plan: Plan, total: int, days: int) -> int:
-    """Charge the operations evenly over months, each of which begins with its free quota."""
-    daily = share(total, [1] * days)
-    return sum(plan.charge(sum(daily[first : first + MONTH_DAYS])) for first in range(0, days, MONTH_DAYS))
+    """Charge the operations, which are spread evenly, by months, each of which begins with its free quota."""
+    months = [min(MONTH_DAYS, days - first) for first in range(0, days, MONTH_DAYS)]
+    return sum(plan.charge(operations) for operations in share(total, months))

@@ -84,7 +84,7 @@ class Record:
     :ivar id: unique among all ledgers, so that a record which was written twice is counted once.
     :ivar at: when it ended, UTC.
     :ivar client: who did it, as the application names itself.
-    :ivar operations: how many it is charged as, see :func:`operations`.
+    :ivar operations: how many it is charged as, see :func:`operations`; a turn of health is none.
     :ivar bytes: encoded size of all its messages.
     :ivar duration_us: how long it took, in microseconds.
     :ivar destination: where a message of a backlog queue belongs.
@@ -109,6 +109,17 @@ class Record:
     oldest_at: datetime | None = None
     detail: str | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("at", "oldest_at"):
+            moment = getattr(self, name)
+            if moment is not None and moment.tzinfo is None:
+                raise LedgerError(f"field {name!r} is {moment!r}: expected a time with its zone")
+        for name in ("messages", "operations", "bytes", "duration_us"):
+            if getattr(self, name) < 0:
+                raise LedgerError(f"field {name!r} is {getattr(self, name)!r}: expected 0 or more")
+        if self.kind is Kind.TURN:
+            object.__setattr__(self, "operations", 0)
+
     def to_json(self) -> str:
         """Return the record as one line, without its end."""
         values: dict[str, Any] = {"v": VERSION}
@@ -116,14 +127,14 @@ class Record:
             value = getattr(self, field.name)
             if value is not None:
                 values[field.name] = _plain(value)
-        return json.dumps(values, separators=(",", ":"), ensure_ascii=False)
+        return json.dumps(values, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, line: str) -> Self:
         """Read a record back; fields that a newer version added are passed over."""
         try:
             values = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise LedgerError(f"not a line of JSON: {error}") from None
         if not isinstance(values, dict):
             raise LedgerError(f"a record is a JSON object, not {type(values).__name__}")
@@ -137,7 +148,7 @@ class Record:
                 continue
             try:
                 read[name] = parse(value)
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, OverflowError) as error:
                 raise LedgerError(f"field {name!r} is {value!r}: {error}") from None
         return cls(**read)
 

@@ -43,7 +43,7 @@ class Lifecycle:
     """The life of one factory."""
 
     state: FactoryState = FactoryState.OPEN
-    cause: BaseException | str | None = None
+    cause: BaseException | str = ""
 
     def close(self) -> None:
         """Close the factory."""
@@ -60,7 +60,7 @@ class Lifecycle:
         if self.state is FactoryState.CLOSED:
             raise FactoryClosedError
         if self.state is FactoryState.FAULTED:
-            raise FactoryFaultedError(self.cause or "unknown")
+            raise FactoryFaultedError(self.cause)
 
 
 class Side(enum.Enum):

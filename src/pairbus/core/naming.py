@@ -6,16 +6,22 @@ from collections.abc import Iterable
 from pairbus.errors import OptionError
 
 TRANSFER = "x-servicebus-transfer"
+DEFAULT_PORT = "5671"
 
 
 def namespace_label(host: str) -> str:
     """Return the first label of a namespace's host name: ``contoso`` of ``contoso.servicebus.windows.net``.
 
-    A scheme, a port and a trailing slash are allowed, as they stand in connection strings.
+    A scheme, a port and a trailing slash are allowed, as they stand in connection strings. A bare address has no
+    labels and stands for itself: ``127-0-0-1``.
     """
-    name = _host_and_port(host).partition(":")[0]
-    label = name.partition(".")[0]
-    if not label:
+    name, _ = _host_and_port(host)
+    label = (
+        re.sub("[.:]+", "-", name).strip("-")
+        if re.fullmatch(r"[\d.]+|[\da-f:]+:[\da-f:.]*", name)
+        else name.partition(".")[0]
+    )
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", label):
         raise OptionError("namespace", host, "a host name such as 'contoso.servicebus.windows.net'")
     return label
 
@@ -25,8 +31,13 @@ def same_namespace(one: str, other: str) -> bool:
     return _host_and_port(one) == _host_and_port(other)
 
 
-def _host_and_port(host: str) -> str:
-    return host.rpartition("://")[2].strip().strip("/").lower()
+def _host_and_port(host: str) -> tuple[str, str]:
+    address = host.rpartition("://")[2].partition("/")[0].strip().lower()
+    match = re.fullmatch(r"\[(.*)\](?::(\d*))?|([^:]*)(?::(\d*))?", address)
+    if match is None:  # an address of many colons, and so without a port
+        return address, DEFAULT_PORT
+    name = match[1] if match[1] is not None else match[3]
+    return name.removesuffix("."), match[2] or match[4] or DEFAULT_PORT
 
 
 def entity_key(path: str) -> str:
@@ -47,7 +58,7 @@ def backlog_paths(primary: str, count: int) -> tuple[str, ...]:
 def backlog_index(path: str, primary: str) -> int | None:
     """Return which backlog queue of ``primary`` a path names, or None if it names none."""
     prefix = f"{namespace_label(primary)}/{TRANSFER}/"
-    match = re.fullmatch(re.escape(prefix) + r"(0|[1-9][0-9]*)", entity_key(path))
+    match = re.fullmatch(re.escape(prefix) + r"(0|[1-9][0-9]{0,8})", entity_key(path))
     return int(match[1]) if match else None
 
 

@@ -36,7 +36,7 @@ class SendAvailabilityPairedNamespaceOptions:
     :param ping_primary_interval: how often an entity that is failing over is asked whether it is back,
         1 second to 30 minutes.
     :param syphon_retry_interval: how long the syphon pauses after a failure, 1 second to 2 minutes.
-    :param attempt_timeout: the deadline of one attempt to send, above 0 and up to 10 minutes.
+    :param attempt_timeout: the deadline of one attempt to send, 1 millisecond to 10 minutes.
     :param on_outage: "hold" retries a failing send until it is accepted or parked; "raise" gives the
         caller the SDK's error until failover engages.
     :param classify: replaces the table that tells an outage from the caller's own errors.
@@ -80,6 +80,7 @@ class SendAvailabilityPairedNamespaceOptions:
             "secondary_messaging_factory",
             _namespaced("secondary_messaging_factory", secondary_messaging_factory),
         )
+        _check_same(secondary_namespace_manager, secondary_messaging_factory)
         put("backlog_queue_count", _count("backlog_queue_count", backlog_queue_count))
         for name, value, low, high in (
             ("failover_interval", failover_interval, timedelta(0), timedelta(minutes=60)),
@@ -116,6 +117,12 @@ def _namespaced(option: str, value: object) -> object:
     return value
 
 
+def _check_same(manager: Namespaced, factory: Namespaced) -> None:
+    managed, sent_to = manager.fully_qualified_namespace, factory.fully_qualified_namespace
+    if not same_namespace(managed, sent_to):
+        raise OptionError("secondary_namespace_manager", managed, f"it must manage the secondary, {sent_to!r}")
+
+
 def _count(option: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise OptionError(option, value, "a whole number, at least 1")
@@ -144,10 +151,7 @@ def _duration(option: str, value: object, low: timedelta, high: timedelta) -> ti
     valid = f"a timedelta or a number of seconds from {low.total_seconds():g} to {high.total_seconds():g}"
     if isinstance(value, bool) or not isinstance(value, timedelta | int | float):
         raise OptionError(option, value, valid)
-    try:
-        duration = value if isinstance(value, timedelta) else timedelta(seconds=value)
-    except (OverflowError, ValueError):  # too large, or not a number
-        raise OptionError(option, value, valid) from None
-    if not low <= duration <= high:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if not low.total_seconds() <= seconds <= high.total_seconds():  # also refuses what is not a number
         raise OptionError(option, value, valid)
-    return duration
+    return value if isinstance(value, timedelta) else timedelta(seconds=value)

@@ -1,11 +1,11 @@
 """Operations to money (K2, K3). Prices are data; money is whole nano-units of a currency."""
 
 import itertools
+import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
-from decimal import Decimal, InvalidOperation
+from datetime import date, datetime
 from typing import Any, cast
 
 from pairbus.errors import PricesError
@@ -37,9 +37,14 @@ class Plan:
     tiers: tuple[Tier, ...]
 
     @property
-    def free_operations(self) -> int:
-        """How many operations a month are included in the base charge."""
-        return next((tier.up_to or 0 for tier in self.tiers if tier.nanos_per_million == 0), 0)
+    def included_operations(self) -> int | None:
+        """How many operations a month are included in the base charge; None: all of them."""
+        included: int | None = 0
+        for tier in self.tiers:
+            if tier.nanos_per_million:
+                break
+            included = tier.up_to
+        return included
 
     def charge(self, operations: int) -> int:
         """Return what so many operations in one month cost, in nano-units, without the base charge."""
@@ -53,12 +58,12 @@ class Plan:
         return self._cumulative(after) - self._cumulative(before)
 
     def _cumulative(self, operations: int) -> int:
-        millionths = start = 0
+        nanos_times_million = start = 0
         for tier in self.tiers:
             end = operations if tier.up_to is None else min(operations, tier.up_to)
-            millionths += max(0, end - start) * tier.nanos_per_million
+            nanos_times_million += max(0, end - start) * tier.nanos_per_million
             start = max(start, end)
-        return millionths // _MILLION
+        return nanos_times_million // _MILLION
 
     def base_charge(self, days: int) -> int:
         """Return the base charge for so many days, in nano-units."""
@@ -91,10 +96,11 @@ def parse_prices(text: str) -> dict[str, Plan]:
 
 def _plan(name: str, plan: Mapping[str, Any]) -> Plan:
     where = f"plans.{name}"
+    _check_keys(plan, where, ("currency", "as_of", "base_per_hour", "tiers"))
     currency, as_of, tiers = plan.get("currency"), plan.get("as_of"), plan.get("tiers")
     if not isinstance(currency, str) or not currency:
         raise PricesError(f'{where}.currency is {currency!r}; write a currency\'s name, such as "USD"')
-    if not isinstance(as_of, date):
+    if not isinstance(as_of, date) or isinstance(as_of, datetime):
         raise PricesError(f"{where}.as_of is {as_of!r}; write the day on which the prices were read, as 2026-01-31")
     if not isinstance(tiers, list) or not tiers:
         raise PricesError(f"{where}.tiers is {tiers!r}; write a list with at least one tier")
@@ -112,6 +118,7 @@ def _tiers(entries: Sequence[object], where: str) -> tuple[Tier, ...]:
     reached = 0
     for index, entry in enumerate(entries):
         tier, here = _table(entry, f"{where}[{index}]"), f"{where}[{index}]"
+        _check_keys(tier, here, ("up_to", "per_million"))
         up_to = tier.get("up_to")
         if (up_to is None) != (index == len(entries) - 1):
             raise PricesError(f"{here}.up_to is {up_to!r}; every tier but the last has one, and the last has none")
@@ -129,10 +136,13 @@ def _table(value: object, where: str) -> Mapping[str, Any]:
 
 
 def _nanos(value: object, where: str) -> int:
-    try:
-        nanos = Decimal(value if isinstance(value, str) else "") * NANOS
-    except InvalidOperation:
-        nanos = Decimal(-1)
-    if not nanos.is_finite() or nanos < 0 or nanos != int(nanos):
+    match = re.fullmatch(r"([0-9]{1,12})(?:\.([0-9]{1,9}))?", value) if isinstance(value, str) else None
+    if match is None:
         raise PricesError(f'{where} is {value!r}; write an amount as text, such as "0.80", with 9 decimals at most')
-    return int(nanos)
+    return int(match[1]) * NANOS + int((match[2] or "").ljust(9, "0"))
+
+
+def _check_keys(table: Mapping[str, Any], where: str, known: Collection[str]) -> None:
+    unknown = sorted(set(table) - set(known))
+    if unknown:
+        raise PricesError(f"{where}.{unknown[0]} is not known; write one of {', '.join(known)}")

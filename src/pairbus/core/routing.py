@@ -26,6 +26,7 @@ class WaitReason(enum.Enum):
     DISABLED = "the destination is disabled"
     DENIED = "the destination denies access"
     SET_ASIDE = "the destination failed a moment ago"
+    UNEXPECTED = "an unexpected error"
     EARLIER = "an earlier message of its session is still in the backlog"
 
 
@@ -70,6 +71,7 @@ AFTER_FAILURE: Mapping[Cause, WaitReason | DeadLetterReason] = MappingProxyType(
         Cause.CONNECTION: WaitReason.OUTAGE,
         Cause.INTERNAL: WaitReason.OUTAGE,
         Cause.SETTLEMENT: WaitReason.OUTAGE,  # says nothing about the message: keep it
+        Cause.UNEXPECTED: WaitReason.UNEXPECTED,  # a bug of ours loses no message
         Cause.BUSY: WaitReason.BUSY,
         Cause.FULL: WaitReason.FULL,
         Cause.DISABLED: WaitReason.DISABLED,  # for good after a while, see Destinations

@@ -22,8 +22,8 @@ HELD = Backoff(first=0.1, cap=2)
 THROTTLED = Backoff(first=1, cap=30)
 """Between the attempts of a send that is throttled by a broker that does not say for how long."""
 
-ABOUT_THE_MESSAGE = frozenset({Cause.TOO_LARGE, Cause.BAD_ARGUMENT})
-"""A backlog queue that refuses a message for these is in order; another queue would refuse it too."""
+ABOUT_THE_MESSAGE = frozenset({Cause.TOO_LARGE, Cause.BAD_ARGUMENT, Cause.UNEXPECTED})
+"""After these the backlog queue is in order, and another one would not take the message either."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What an error means for the sends of an entity: the table of SPEC 3.1, in one place.
 
 It works on facts about an error, not on the error's class, so that it needs no SDK. An error is
-first given a :class:`Cause` by the AMQP condition it carries and the names of its classes, then a
+first given a :class:`Cause` by the names of its classes and the AMQP condition it carries, then a
 :class:`Verdict` by its cause. A user replaces the second step with the option ``classify``.
 """
 
@@ -27,6 +27,8 @@ class Cause(enum.Enum):
     TOO_LARGE = "message too large"
     BAD_ARGUMENT = "request not valid"
     SETTLEMENT = "lock lost or settled"
+    UNEXPECTED = "unexpected error"
+    """Nothing that a broker or a network does: a bug, here or in the application."""
 
 
 class Verdict(enum.Enum):
@@ -53,6 +55,7 @@ VERDICTS: Mapping[Cause, Verdict] = MappingProxyType(
         Cause.TOO_LARGE: Verdict.CALLERS,
         Cause.BAD_ARGUMENT: Verdict.CALLERS,
         Cause.SETTLEMENT: Verdict.CALLERS,
+        Cause.UNEXPECTED: Verdict.CALLERS,
     }
 )
 
@@ -120,19 +123,29 @@ CAUSE_OF_TYPE: Mapping[str, Cause] = MappingProxyType(
         "SessionLockLostError": Cause.SETTLEMENT,
         "AutoLockRenewFailed": Cause.SETTLEMENT,
         "AutoLockRenewTimeout": Cause.SETTLEMENT,
-        "ServiceBusError": Cause.INTERNAL,  # "Handler failed": a dropped link, an unnamed service error
         # azure.core.exceptions
         "ClientAuthenticationError": Cause.UNAUTHORIZED,
         "ResourceNotFoundError": Cause.NOT_FOUND,
         "ServiceRequestError": Cause.CONNECTION,
         "ServiceResponseError": Cause.CONNECTION,
+        "ResourceExistsError": Cause.BAD_ARGUMENT,
+        "HttpResponseError": Cause.BAD_ARGUMENT,  # a service that fails says so with its status
         # the standard library
         "TimeoutError": Cause.TIMEOUT,
         "OSError": Cause.CONNECTION,  # refused, reset, name resolution, TLS
         "EOFError": Cause.CONNECTION,
+        "ValueError": Cause.BAD_ARGUMENT,
+        "TypeError": Cause.BAD_ARGUMENT,
+        "OverflowError": Cause.BAD_ARGUMENT,
     }
 )
-"""The most specific class that stands here decides; what stands nowhere is the caller's."""
+"""The most specific class that stands here decides."""
+
+GENERIC = "ServiceBusError"
+"""The SDK's root: by itself it says nothing, but it may carry a condition, or the error that it wraps."""
+
+SERVICE_FAILED = 500
+"""A status of this or more is the service's own failure, whatever class the error has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,18 +170,35 @@ class ErrorFacts:
 Classify: TypeAlias = Callable[[ErrorFacts], Verdict]
 
 
-def facts_of(error: BaseException, *, condition: str | None = None, retry_after: timedelta | None = None) -> ErrorFacts:
-    """Gather the facts of an error, with the AMQP condition it came with if there was one.
+def facts_of(
+    error: BaseException,
+    *,
+    condition: str | None = None,
+    status: int | None = None,
+    retry_after: timedelta | None = None,
+) -> ErrorFacts:
+    """Gather the facts of an error, with the AMQP condition or the status it came with if there was one.
 
-    A condition says more than a class, of which several conditions share one; a class decides
-    where there is no condition or none that is known.
+    A class of the SDK that says something decides; the SDK's root is told apart by its condition, or by the
+    error that it wraps, which tells a message that cannot be encoded from a link that was dropped.
     """
-    if condition is not None and condition in CAUSE_OF_CONDITION:
-        return ErrorFacts(CAUSE_OF_CONDITION[condition], error, retry_after)
-    for kind in type(error).__mro__:
-        if kind.__name__ in CAUSE_OF_TYPE:
-            return ErrorFacts(CAUSE_OF_TYPE[kind.__name__], error, retry_after)
-    return ErrorFacts(Cause.BAD_ARGUMENT, error, retry_after)
+    return ErrorFacts(_cause_of(error, condition, status), error, retry_after)
+
+
+def _cause_of(error: BaseException, condition: str | None, status: int | None) -> Cause:
+    if status is not None and status >= SERVICE_FAILED:
+        return Cause.INTERNAL
+    names = [kind.__name__ for kind in type(error).__mro__]
+    if GENERIC in names[:1]:
+        if condition is not None and condition in CAUSE_OF_CONDITION:
+            return CAUSE_OF_CONDITION[condition]
+        wrapped = getattr(error, "inner_exception", None)
+        by_wrapped = _cause_of(wrapped, None, None) if isinstance(wrapped, BaseException) else Cause.INTERNAL
+        return Cause.INTERNAL if by_wrapped is Cause.UNEXPECTED else by_wrapped
+    cause = next((CAUSE_OF_TYPE[name] for name in names if name in CAUSE_OF_TYPE), None)
+    if cause is None and GENERIC in names:
+        cause = Cause.INTERNAL  # a class that the SDK has added since
+    return cause or CAUSE_OF_CONDITION.get(condition or "", Cause.UNEXPECTED)
 
 
 def verdict_of(facts: ErrorFacts) -> Verdict:

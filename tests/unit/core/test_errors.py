@@ -2,6 +2,7 @@
 
 import enum
 import inspect
+import pickle
 import re
 
 import pytest
@@ -149,3 +150,25 @@ def test_an_error_says_what_happened_and_carries_its_facts(
     """S5, S7, S8, E3, C1: the text is for people, the attributes are for programs."""
     assert str(error) == text
     assert vars(error) == facts
+
+
+def test_c1_a_fault_without_words_is_named_by_its_kind() -> None:
+    assert "faulted: TimeoutError()" in str(FactoryFaultedError(TimeoutError()))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OptionError("days", 0, "at least 1"),
+        ReservedPropertyError(("x-ms-path",)),
+        ParkedMessageTooLargeError(1, 2, 3),
+        BacklogUnavailableError("orders", OSError("a"), None),
+        SendTimeoutError("orders", 1.5, None, maybe_sent=True),
+        FactoryFaultedError("why"),
+        FactoryClosedError(),
+    ],
+)
+def test_errors_survive_a_journey_to_another_process(error: PairbusError) -> None:
+    arrived = pickle.loads(pickle.dumps(error))  # noqa: S301
+    assert (type(arrived), str(arrived)) == (type(error), str(error))
+    assert repr(arrived.__dict__) == repr(error.__dict__)

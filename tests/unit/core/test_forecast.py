@@ -103,13 +103,13 @@ def test_k2_size_counts_in_steps_of_64_kb(size: int, each: int) -> None:
 
 
 def test_k2_the_steps_of_a_large_message_count_at_every_stage() -> None:
-    made = of(messages_per_day=A_DAY, message_bytes=131_073, outages_per_month=1, outage_seconds=600, ping_interval=600)
+    made = of(messages_per_day=A_DAY, message_bytes=131_073, outages_per_month=1, outage_seconds=600, ping_interval=270)
     assert made.parked_messages == 600
     assert counted(made) == {
         Stage.DIRECT: {Kind.SEND: 3 * (30 * A_DAY - 600), Kind.RECEIVE: 3 * 30 * A_DAY},
         Stage.PARK: {Kind.SEND: 1_800},
         Stage.SYPHON: {Kind.RECEIVE: 1_800, Kind.SEND: 1_800},
-        Stage.PING: {Kind.PING: 1},
+        Stage.PING: {Kind.PING: 2},
         Stage.IDLE: {Kind.EMPTY_RECEIVE: 28_800},
     }
 
@@ -127,7 +127,8 @@ def test_k3_each_subscription_receives_each_message(subscriptions: int) -> None:
         ({"outage_seconds": 600, "outages_per_month": 2}, 1_200),
         ({"outage_seconds": 600, "days": 15}, 300),
         ({"outage_seconds": 60}, 0),
-        ({"outage_seconds": 61}, 61),
+        ({"outage_seconds": 61}, 120),  # G2: until the first ping that is accepted
+        ({"outage_seconds": 600, "ping_interval": 1800}, 1_860),
         ({"outage_seconds": 60, "failover_interval": 0}, 60),
         ({"outage_seconds": 0, "failover_interval": 0}, 0),
         ({"outage_seconds": A_DAY, "outages_per_month": 99, "days": 1}, A_DAY),
@@ -243,3 +244,26 @@ def test_k3_a_scenario_has_lower_bounds(field: str, least: int) -> None:
 def test_k3_a_refusal_tells_the_bound(field: str, value: float, least: int) -> None:
     with pytest.raises(OptionError, match=f"^{field}={value} is not valid: at least {least}$"):
         of(**{field: value})
+
+
+def test_k3_without_a_syphon_parked_messages_stay_where_they_are() -> None:
+    made = of(days=1, messages_per_day=A_DAY, outages_per_month=30, outage_seconds=600, syphons=0)
+    assert counted(made)[Stage.PARK] == {Kind.SEND: 600}
+    assert counted(made)[Stage.SYPHON] == {Kind.RECEIVE: 0, Kind.SEND: 0}
+    assert counted(made)[Stage.DIRECT] == {Kind.SEND: A_DAY - 600, Kind.RECEIVE: A_DAY - 600}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "valid"),
+    [
+        ("ping_interval", 0.5, "at least 1"),
+        ("outage_seconds", float("inf"), "at least 0"),
+        ("messages_per_day", 0.5, "a whole number, at least 0"),
+        ("days", True, "a whole number, at least 1"),
+        ("failover_interval", "1", "a number, at least 0"),
+    ],
+)
+def test_k3_a_scenario_that_makes_no_sense_is_refused(option: str, value: object, valid: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        Scenario(**{option: value})  # pyright: ignore[reportArgumentType]
+    assert str(caught.value) == f"{option}={value!r} is not valid: {valid}"

@@ -2,6 +2,7 @@
 
 import enum
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -86,7 +87,7 @@ def test_k1_a_record_tells_when_who_where_what_how_many_and_how_it_ended() -> No
         id="r2",
         at=AT,
         metered_by=MeteredBy.BROKER,
-        client="kasse-ä",
+        client="kasse-\u2028",
         namespace="contoso-dr",
         entity="contoso/x-servicebus-transfer/0",
         kind=Kind.EMPTY_RECEIVE,
@@ -101,7 +102,7 @@ def test_k1_a_record_tells_when_who_where_what_how_many_and_how_it_ended() -> No
         detail="TimeoutError",
     )
     assert record.to_json() == (
-        '{"v":1,"id":"r2","at":"2026-01-31T12:00:00.250000Z","metered_by":"broker","client":"kasse-ä",'
+        '{"v":1,"id":"r2","at":"2026-01-31T12:00:00.250000Z","metered_by":"broker","client":"kasse-\\u2028",'
         '"namespace":"contoso-dr","entity":"contoso/x-servicebus-transfer/0","kind":"empty-receive","stage":"idle",'
         '"outcome":"unknown","messages":3,"operations":4,"bytes":70000,"duration_us":1500,"destination":"orders",'
         '"oldest_at":"2026-01-31T11:59:00.250000Z","detail":"TimeoutError"}'
@@ -226,3 +227,28 @@ def test_k2_size_counts_in_steps_of_64_kb_message_by_message(sizes: list[int], c
     """K2: a call is at least one operation, and so is each of its messages."""
     assert operations(sizes) == charged
     assert operations(iter(sizes)) == charged
+
+
+def test_k1_a_turn_of_health_is_no_operation() -> None:
+    assert replace(least(), kind=Kind.TURN, operations=1).operations == 0
+
+
+NAIVE = AT.replace(tzinfo=None)
+
+
+@pytest.mark.parametrize(("field", "value"), [("at", NAIVE), ("oldest_at", NAIVE), ("messages", -1), ("bytes", -1)])
+def test_k1_a_record_that_could_not_be_read_back_is_not_made(field: str, value: Any) -> None:  # noqa: ANN401 (wrong on purpose)
+    with pytest.raises(LedgerError, match=f"field '{field}' is"):
+        replace(least(), **{field: value})
+
+
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-05:00"])
+def test_k1_a_time_beyond_all_times_is_refused(at: str) -> None:
+    line = json.dumps({**json.loads(least().to_json()), "at": at})
+    with pytest.raises(LedgerError, match="field 'at' is"):
+        Record.from_json(line)
+
+
+def test_k1_a_line_that_is_nested_without_end_is_refused() -> None:
+    with pytest.raises(LedgerError, match="not a line of JSON"):
+        Record.from_json("[" * 100_000)

@@ -24,7 +24,7 @@ def closed() -> Lifecycle:
 
 def test_c1_a_new_factory_is_open() -> None:
     life = Lifecycle()
-    assert (life.state, life.cause) == (OPEN, None)
+    assert (life.state, life.cause) == (OPEN, "")
     life.check_open()
 
 
@@ -77,7 +77,7 @@ def test_c1_the_first_cause_is_kept() -> None:
 def test_c1_a_closed_factory_has_no_cause_to_fault_any_more() -> None:
     life = closed()
     life.fault("too late")
-    assert life.cause is None
+    assert life.cause == ""
     with pytest.raises(FactoryClosedError):
         life.check_open()
 

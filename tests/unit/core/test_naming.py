@@ -115,8 +115,8 @@ def test_b1_other_paths_are_no_backlog_queues_of_the_primary(path: str) -> None:
 
 
 def test_b1_a_label_is_no_pattern() -> None:
-    assert backlog_index("contoso-x/x-servicebus-transfer/1", "contoso-.") is None
-    assert backlog_index("aab/x-servicebus-transfer/1", "a+b") is None
+    with pytest.raises(OptionError):
+        backlog_index("aab/x-servicebus-transfer/1", "a+b")
 
 
 def test_b4_extra_queues_are_those_numbered_from_count_on_in_order() -> None:
@@ -140,3 +140,26 @@ def test_b4_nothing_asked_for_is_extra(count: int, existing: int) -> None:
     extra = extra_backlog_paths(backlog_paths(PRIMARY, existing), PRIMARY, count)
     assert len(extra) == max(0, existing - count)
     assert not set(extra) & set(backlog_paths(PRIMARY, count))
+
+
+@pytest.mark.parametrize(
+    ("host", "label"),
+    [("127.0.0.1:5672", "127-0-0-1"), ("sb://[::1]:5672/", "1"), ("fe80::1:2", "fe80-1-2"), ("[fe80::1]", "fe80-1")],
+)
+def test_b1_an_address_stands_for_itself(host: str, label: str) -> None:
+    assert namespace_label(host) == label
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["contoso.servicebus.windows.net:5671", "contoso.servicebus.windows.net.", "sb://CONTOSO.servicebus.windows.net/"],
+)
+def test_p2_spellings_of_one_namespace(other: str) -> None:
+    assert same_namespace("contoso.servicebus.windows.net", other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("localhost:5672", "localhost:5673"), ("[::1]:1", "[::1]:2"), ("fe80::1:2", "fe80::1:3")]
+)
+def test_p2_two_ports_or_addresses_are_two_namespaces(one: str, other: str) -> None:
+    assert not same_namespace(one, other)

@@ -210,3 +210,19 @@ def test_p2_pairing_a_namespace_with_itself_is_refused(secondary: str) -> None:
 def test_p2_pairing_with_a_paired_secondary_is_refused() -> None:
     with pytest.raises(PairingError, match=f"'{SECONDARY}' is itself paired"):
         check_pairing(PRIMARY, SECONDARY, secondary_is_paired=True)
+
+
+def test_p2_a_manager_of_another_namespace_than_the_factorys_is_refused() -> None:
+    manager, factory = Namespace("elsewhere.servicebus.windows.net"), Namespace("fabrikam.servicebus.windows.net")
+    with pytest.raises(OptionError) as caught:
+        SendAvailabilityPairedNamespaceOptions(manager, factory)
+    assert str(caught.value) == (
+        "secondary_namespace_manager='elsewhere.servicebus.windows.net' is not valid: "
+        "it must manage the secondary, 'fabrikam.servicebus.windows.net'"
+    )
+
+
+@pytest.mark.parametrize("seconds", [-1e-7, 3600.0000001])
+def test_p2_a_value_just_outside_is_not_rounded_into_the_range(seconds: float) -> None:
+    with pytest.raises(OptionError):
+        options(failover_interval=seconds)

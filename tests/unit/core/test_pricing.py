@@ -124,9 +124,9 @@ def test_k3_the_base_charge_is_by_the_hour(days: int, nanos: int) -> None:
     assert STANDARD.base_charge(days) == nanos
 
 
-@pytest.mark.parametrize(("name", "free"), [("standard", 13_000_000), ("basic", 0)])
-def test_k3_operations_that_the_base_charge_includes(name: str, free: int) -> None:
-    assert parse_prices(SHIPPED)[name].free_operations == free
+@pytest.mark.parametrize(("name", "free"), [("standard", 13_000_000), ("basic", 0), ("premium", None)])
+def test_k3_operations_that_the_base_charge_includes(name: str, free: int | None) -> None:
+    assert parse_prices(SHIPPED)[name].included_operations == free
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_k3_what_is_no_toml_is_refused(text: str) -> None:
         ('"0.01"', '"Infinity"', "plans.mine.base_per_hour is 'Infinity';"),
         ('"0.01"', '"0.0000000001"', "plans.mine.base_per_hour is '0.0000000001';"),
         ('"1.5"', "1.5", "plans.mine.tiers[1].per_million is 1.5;"),
-        ('per_million = "1.5"', 'price = "1.5"', "plans.mine.tiers[1].per_million is None;"),
+        ('per_million = "1.5"', 'price = "1.5"', "plans.mine.tiers[1].price is not known;"),
         ("up_to = 200, ", "", "plans.mine.tiers[1].up_to is None;"),
         ("up_to = 200", "up_to = 100", "plans.mine.tiers[1].up_to is 100; write a whole number above 100"),
         ("up_to = 200", "up_to = 99", "plans.mine.tiers[1].up_to is 99; write a whole number above 100"),
@@ -218,3 +218,28 @@ def test_k3_a_plan_without_tiers_is_refused(tiers: str) -> None:
 def test_k3_a_plan_that_is_no_table_is_named() -> None:
     with pytest.raises(PricesError, match=r"^plans\.mine is 'cheap'; write a table$"):
         parse_prices('[plans]\nmine = "cheap"')
+
+
+@pytest.mark.parametrize("amount", ["1e9", "1_000", " 1 ", "\u0661", "1.0000000001", "-1", ".5", "1234567890123"])
+def test_k3_amounts_are_written_in_one_way(amount: str) -> None:
+    text = f'[plans.mine]\ncurrency = "EUR"\nas_of = 2026-01-31\ntiers = [{{ per_million = "{amount}" }}]\n'
+    with pytest.raises(PricesError, match="write an amount as text"):
+        parse_prices(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (
+            'base_per_hours = "1"',
+            "plans.mine.base_per_hours is not known; write one of currency, as_of, base_per_hour, tiers",
+        ),
+        ("as_of = 2026-01-31T00:00:00Z", "plans.mine.as_of is"),
+    ],
+)
+def test_k3_a_slip_of_the_pen_is_named(line: str, says: str) -> None:
+    as_of = "" if "as_of" in line else "as_of = 2026-01-31"
+    text = f'[plans.mine]\ncurrency = "EUR"\n{as_of}\n{line}\ntiers = [{{ per_million = "1" }}]\n'
+    with pytest.raises(PricesError) as caught:
+        parse_prices(text)
+    assert str(caught.value).startswith(says)

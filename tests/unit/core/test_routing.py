@@ -68,6 +68,7 @@ def test_y3_every_cause_has_an_outcome() -> None:
         Cause.CONNECTION: "OUTAGE",
         Cause.INTERNAL: "OUTAGE",
         Cause.SETTLEMENT: "OUTAGE",
+        Cause.UNEXPECTED: "UNEXPECTED",
         Cause.BUSY: "BUSY",
         Cause.FULL: "FULL",
         Cause.DISABLED: "DISABLED",

@@ -196,7 +196,7 @@ def test_s5_a_pulled_queue_is_tried_again_after_a_while() -> None:
     assert factory.send(now=10.0).step(10.0) == ToBacklog("q0", deadline=25.0)
 
 
-@pytest.mark.parametrize("cause", [Cause.TOO_LARGE, Cause.BAD_ARGUMENT])
+@pytest.mark.parametrize("cause", [Cause.TOO_LARGE, Cause.BAD_ARGUMENT, Cause.UNEXPECTED])
 def test_s5_a_backlog_queue_that_refuses_the_message_itself_is_in_order(cause: Cause) -> None:
     factory = Factory()
     factory.engage()

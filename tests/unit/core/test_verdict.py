@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import inspect
+import logging
 import socket
 import ssl
 from collections.abc import Callable, Mapping
@@ -14,6 +15,7 @@ import azure.servicebus.exceptions as sdk
 import pytest
 from azure.servicebus._common import constants
 from azure.servicebus._pyamqp.error import ErrorCondition
+from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 
 from pairbus.core.verdict import (
     CAUSE_OF_CONDITION,
@@ -116,7 +118,7 @@ def test_3_1_each_error_of_the_sdk(kind: type[Exception]) -> None:
 def test_3_1_every_error_of_the_installed_sdk_has_a_cause_of_its_own() -> None:
     of_sdk = {kind for _, kind in inspect.getmembers(sdk, inspect.isclass) if kind.__module__ == sdk.__name__}
     assert len(of_sdk) >= 19
-    assert {kind.__name__ for kind in of_sdk} <= CAUSE_OF_TYPE.keys()
+    assert {kind.__name__ for kind in of_sdk} <= CAUSE_OF_TYPE.keys() | {"ServiceBusError"}
     assert of_sdk == set(OF_SDK)
 
 
@@ -261,3 +263,58 @@ def test_facts_keep_the_error_and_how_long_to_wait(condition: str | None) -> Non
 def test_facts_do_not_change() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         facts_of(TimeoutError()).cause = Cause.BUSY  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def sdk_error(wrapped: Exception) -> Exception:
+    """What the SDK itself makes of an error that its transport has met."""
+    return PyamqpTransport.create_servicebus_exception(logging.getLogger("quiet"), wrapped)
+
+
+@pytest.mark.parametrize("wrapped", [TypeError("no encoding"), ValueError("too large"), OverflowError("too large")])
+def test_3_1_a_message_that_cannot_be_encoded_is_the_callers_although_the_sdk_wraps_it(
+    wrapped: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, logger="quiet")
+    error = sdk_error(wrapped)
+    assert type(error) is sdk.ServiceBusError
+    assert facts_of(error).cause is Cause.BAD_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "cause"),
+    [
+        (AttributeError("'NoneType' has no attribute"), Cause.INTERNAL),
+        (ConnectionResetError("reset"), Cause.CONNECTION),
+        (TimeoutError("slow"), Cause.TIMEOUT),
+    ],
+)
+def test_3_1_what_else_the_sdk_wraps_is_told_apart_by_what_it_is(
+    wrapped: Exception, cause: Cause, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, logger="quiet")
+    assert facts_of(sdk_error(wrapped)).cause is cause
+
+
+def test_3_1_a_class_that_says_something_decides_before_the_condition() -> None:
+    expired = sdk.ServiceBusAuthenticationError(message="token expired")
+    assert facts_of(expired, condition="amqp:internal-error").cause is Cause.UNAUTHORIZED
+    dropped = sdk.ServiceBusCommunicationError(message="dropped")
+    assert facts_of(dropped, condition="amqp:not-found").cause is Cause.CONNECTION
+
+
+def test_3_1_a_service_that_fails_is_an_outage_whatever_the_class() -> None:
+    sick = sdk.ServiceBusAuthenticationError(message="the token service is down")
+    assert facts_of(sick, status=503).cause is Cause.INTERNAL
+    assert facts_of(sick, status=401).cause is Cause.UNAUTHORIZED
+
+
+def test_3_1_a_class_that_the_sdk_has_added_since_is_an_outage() -> None:
+    class BrandNewError(sdk.ServiceBusError):
+        pass
+
+    assert facts_of(BrandNewError(message="?")).cause is Cause.INTERNAL
+
+
+def test_3_1_a_bug_is_nobodys_outage() -> None:
+    assert facts_of(KeyError("x")).cause is Cause.UNEXPECTED
+    assert verdict_of(facts_of(KeyError("x"))) is Verdict.CALLERS

@@ -51,8 +51,6 @@ class IndexRow(NamedTuple):
 
     key: int
     state: int
-    expires: int | None
-    due: int | None
     session: str | None
     size: int
 
@@ -125,6 +123,29 @@ class Store(Protocol):
 
         What is journalled and not durable yet is not found here.
         """
+        ...
+
+    def browse(self, entity: int, first: int, most: int) -> list[Row]:
+        """Return the stored messages of an entity from a sequence number on, in order."""
+        ...
+
+    def expired(self, entity: int, now: int, most: int) -> list[Row]:
+        """Return stored messages of an entity that expire by ``now`` and are not scheduled, the earliest first.
+
+        Served by an index, so that an entity need not remember when its messages expire.
+        """
+        ...
+
+    def due(self, entity: int, now: int, most: int) -> list[Row]:
+        """Return scheduled messages of an entity that are due by ``now``, the earliest first, by an index."""
+        ...
+
+    def next_expiry(self, entity: int) -> int | None:
+        """Return when the first message of an entity that is not scheduled expires, by an index."""
+        ...
+
+    def next_due(self, entity: int) -> int | None:
+        """Return when the first scheduled message of an entity is due, by an index."""
         ...
 
     def session_states(self, entity: int) -> Iterable[tuple[str, bytes]]:

@@ -1,0 +1,150 @@
+"""A message in the broker: what is read of it when it comes, and what is added when it goes."""
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from pairbus.amqp.encoder import encode_map, encode_symbol
+from pairbus.amqp.message import MESSAGE_ANNOTATIONS, Message, encode_header
+from pairbus.amqp.performatives import Map
+from pairbus.amqp.sections import Header
+from pairbus.amqp.types import Symbol, Timestamp
+from pairbus.broker.refusals import bad_argument
+from pairbus.broker.store.base import Row, sequence_of
+
+SEQUENCE_NUMBER: Final = Symbol("x-opt-sequence-number")
+ENQUEUED_TIME: Final = Symbol("x-opt-enqueued-time")
+LOCKED_UNTIL: Final = Symbol("x-opt-locked-until")
+SCHEDULED_TIME: Final = Symbol("x-opt-scheduled-enqueue-time")
+DEAD_LETTER_SOURCE: Final = Symbol("x-opt-deadletter-source")
+MESSAGE_STATE: Final = Symbol("x-opt-message-state")
+DEAD_LETTER_REASON: Final = "DeadLetterReason"
+DEAD_LETTER_DESCRIPTION: Final = "DeadLetterErrorDescription"
+
+PING: Final = "application/vnd.ms-servicebus-ping"
+
+MAX_ID: Final = 128
+_MAX_UINT: Final = 0xFFFFFFFF
+_OURS: Final = (SEQUENCE_NUMBER, ENQUEUED_TIME, LOCKED_UNTIL, MESSAGE_STATE)
+
+
+@dataclass(slots=True)
+class Incoming:
+    """A message that was sent, and what the broker acts on.
+
+    :ivar time_to_live: milliseconds, None: none was given.
+    :ivar due: when it is to become active, None: at once.
+    """
+
+    payload: bytes
+    message_id: str | None = None
+    session_id: str | None = None
+    time_to_live: int | None = None
+    due: int | None = None
+    is_ping: bool = False
+
+
+def read_incoming(payload: bytes) -> Incoming:
+    """Read what the broker acts on; malformed bytes raise :class:`~pairbus.amqp.conditions.AmqpError`."""
+    message = Message(payload)
+    incoming = Incoming(payload)
+    properties = message.properties()
+    header = message.header()
+    if header is not None:
+        incoming.time_to_live = header.ttl
+    if properties is not None:
+        if properties.message_id is not None:
+            incoming.message_id = str(properties.message_id)
+            _check_length("message id", incoming.message_id)
+        if properties.group_id is not None:
+            incoming.session_id = properties.group_id
+            _check_length("session id", incoming.session_id)
+        if properties.content_type == PING:
+            incoming.is_ping = True
+        ends, begins = properties.absolute_expiry_time, properties.creation_time
+        if incoming.time_to_live == _MAX_UINT and ends is not None and begins is not None:
+            incoming.time_to_live = ends - begins  # longer than a header can say
+    if message.has(MESSAGE_ANNOTATIONS):
+        due = message.message_annotations().get(SCHEDULED_TIME)
+        if isinstance(due, int):
+            incoming.due = int(due)
+    return incoming
+
+
+def _check_length(what: str, text: str) -> None:
+    if len(text) > MAX_ID:
+        raise bad_argument(f"The {what} has {len(text)} characters; {MAX_ID} at most.")
+
+
+class Held:
+    """A message in memory: on its way out, under lock, or just come in."""
+
+    __slots__ = ("deliveries", "enqueued", "expires", "payload", "sequence", "session", "state", "token", "until")
+
+    def __init__(self, row: Row) -> None:
+        self.sequence = sequence_of(row.key)
+        self.payload = row.payload
+        self.enqueued = row.enqueued
+        self.expires = row.expires
+        self.session = row.session
+        self.deliveries = row.deliveries
+        self.state = row.state
+        self.token: bytes | None = None
+        self.until = 0
+        """Until when it is locked."""
+
+
+_pack_long: Final = struct.Struct(">q").pack
+_SEQUENCE_KEY: Final = encode_symbol(SEQUENCE_NUMBER) + b"\x81"
+_ENQUEUED_KEY: Final = encode_symbol(ENQUEUED_TIME) + b"\x83"
+_LOCKED_KEY: Final = encode_symbol(LOCKED_UNTIL) + b"\x83"
+_THREE_SIZE: Final = 1 + len(_SEQUENCE_KEY) + len(_ENQUEUED_KEY) + len(_LOCKED_KEY) + 3 * 8
+_THREE: Final = b"\x00\x53\x72\xc1" + bytes((_THREE_SIZE, 6)) + _SEQUENCE_KEY
+"""The annotations of a message that has none of its own: where they begin."""
+
+
+def outgoing(held: Held, *, extra: Map | None = None) -> bytes:
+    """Return a message as a receiver gets it: bare as it came, with the broker's header and annotations."""
+    message = Message(held.payload)
+    header = message.header()
+    count = max(0, held.deliveries - 1)
+    if header is None:
+        head = encode_header(Header(delivery_count=count))
+    else:
+        head = encode_header(Header(header.durable, header.priority, header.ttl, None, count))
+    if extra is None and held.token is not None and not message.has(MESSAGE_ANNOTATIONS):
+        annotations = (
+            _THREE
+            + _pack_long(held.sequence)
+            + _ENQUEUED_KEY
+            + _pack_long(held.enqueued)
+            + _LOCKED_KEY
+            + _pack_long(held.until)
+        )
+        return head + annotations + message.bare
+    values = {name: value for name, value in message.message_annotations().items() if name not in _OURS}
+    values[SEQUENCE_NUMBER] = held.sequence
+    values[ENQUEUED_TIME] = Timestamp(held.enqueued)
+    if held.token is not None:
+        values[LOCKED_UNTIL] = Timestamp(held.until)
+    if extra:
+        values.update(extra)
+    return head + b"\x00\x53\x72" + encode_map(values) + message.bare
+
+
+def with_properties(payload: bytes, changes: Map) -> bytes:
+    """Return a message with some application properties set."""
+    message = Message(payload)
+    return message.rewritten(application_properties={**message.application_properties(), **changes})
+
+
+def dead_lettered(payload: bytes, reason: str | None, description: str | None, source: str) -> bytes:
+    """Return a message as a dead-letter queue keeps it: with why it is there and where it came from."""
+    message = Message(payload)
+    properties = dict(message.application_properties())
+    if reason is not None:
+        properties[DEAD_LETTER_REASON] = reason
+    if description is not None:
+        properties[DEAD_LETTER_DESCRIPTION] = description
+    annotations = {**message.message_annotations(), DEAD_LETTER_SOURCE: source}
+    return message.rewritten(message_annotations=annotations, application_properties=properties)

@@ -1,0 +1,68 @@
+"""The messages of a queue that are in memory with their payload."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from pairbus.broker.entities.message import Held
+from pairbus.broker.store.base import Row, Store, key_of, sequence_of
+
+KEPT: Final = 1000
+"""Messages that just came in and are kept until they go out, if there are not more of them."""
+KEPT_BYTES: Final = 2 * 1024 * 1024
+FETCH: Final = 64
+"""Messages that are read from the store at a time."""
+
+
+class Pool:
+    """Messages that just came in, are about to go out, or are under lock; all others are read when they are needed."""
+
+    __slots__ = ("_bytes", "_entity", "_held", "_store")
+
+    def __init__(self, entity: int, store: Store) -> None:
+        self._entity = entity
+        self._store = store
+        self._held: dict[int, Held] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def keep_if_there_is_room(self, row: Row) -> None:
+        """Keep a message that just came in, so that it need not be read when it goes out at once."""
+        if len(self._held) < KEPT and self._bytes < KEPT_BYTES:
+            self.hold(row)
+
+    def hold(self, row: Row) -> Held:
+        """Keep a message."""
+        held = self._held[sequence_of(row.key)] = Held(row)
+        self._bytes += len(row.payload)
+        return held
+
+    def take_back(self, held: Held) -> None:
+        """Keep a message that was let go."""
+        self._held[held.sequence] = held
+        self._bytes += len(held.payload)
+
+    def find(self, number: int) -> Held | None:
+        """Return a message that is here."""
+        return self._held.get(number)
+
+    def fetch(self, number: int, ahead: Iterable[int]) -> Held | None:
+        """Return a message, reading it and some of those that come after it; None: there is no such message."""
+        held = self._held.get(number)
+        if held is None:
+            wanted = [number, *(each for each in ahead if each not in self._held)][:FETCH]
+            for row in self._store.load([key_of(self._entity, each) for each in wanted]):
+                self.hold(row)
+            held = self._held.get(number)
+        return held
+
+    def change(self, held: Held, payload: bytes) -> None:
+        """Give a message another payload."""
+        self._bytes += len(payload) - len(held.payload)
+        held.payload = payload
+
+    def let_go(self, held: Held) -> None:
+        """Keep a message no longer."""
+        if self._held.pop(held.sequence, None) is not None:
+            self._bytes -= len(held.payload)

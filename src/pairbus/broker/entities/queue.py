@@ -1,0 +1,476 @@
+"""A queue: peek-lock and receive-and-delete, settlement, expiry, schedules, dead-lettering.
+
+It decides and keeps account; messages lie in the store. Whatever must be durable before somebody is answered takes an
+``answer``, which is called with None once it is, or with the refusal. Everything else takes effect at once.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
+
+from pairbus.amqp.performatives import Map
+from pairbus.broker.entities.duplicates import Duplicates
+from pairbus.broker.entities.lines import Line
+from pairbus.broker.entities.locks import Locks
+from pairbus.broker.entities.message import Held, Incoming, dead_lettered, with_properties
+from pairbus.broker.entities.pool import FETCH, Pool
+from pairbus.broker.entities.settings import QueueSettings
+from pairbus.broker.refusals import (
+    RefusedError,
+    disabled,
+    full,
+    lock_lost,
+    message_not_found,
+    session_needed,
+    store_failed,
+    too_large,
+)
+from pairbus.broker.store.base import EntityRow, Row, RowState, Store, StoreError, key_of, sequence_of
+
+Answer: TypeAlias = Callable[[RefusedError | None], None]
+
+RESERVE: Final = 1000
+"""Sequence numbers that are reserved at a time: after a crash so many may be skipped, and none repeats."""
+AT_ONCE: Final = 256
+"""Scheduled or expired messages that are dealt with at a time."""
+
+EXPIRED: Final = ("TTLExpiredException", "The message expired and was dead lettered.")
+EXHAUSTED: Final = "MaxDeliveryCountExceeded"
+
+
+class Queue:
+    """One queue, or the dead-letter queue of one.
+
+    :param tokens: makes lock tokens, 16 random bytes each.
+    """
+
+    def __init__(self, row: EntityRow, settings: QueueSettings, store: Store, tokens: Callable[[], bytes]) -> None:
+        self.id = row.id
+        self.path = row.path
+        self.settings = settings
+        self.dead: Queue | None = None
+        """Its dead-letter queue; None: it is one itself."""
+        self.on_available: Callable[[str | None], None] | None = None
+        """Told, with the session, when there is a message to be received that was not there before."""
+        self.size = 0
+        """Bytes of all messages."""
+        self.used_at = 0
+        """When it was last used, for auto-delete-on-idle."""
+        self.scheduled_count = 0
+        self.lines: dict[str | None, Line] = {}
+        """By session; under None without sessions. In memory a message that waits costs its number here."""
+        self.locks = Locks()
+        self.deferred: set[int] = set()
+        self._store = store
+        self._tokens = tokens
+        self._pool = Pool(row.id, store)
+        self._expires_at: int | None = store.next_expiry(row.id)
+        self._due_at: int | None = store.next_due(row.id)
+        self._gone: set[int] = set()
+        """Numbers that stand in a line and whose message is not there any more."""
+        self._leaving: set[int] = set()
+        """Messages that are removed as soon as the store has done so; until then it still shows them."""
+        self._next_sequence = self._reserved = row.next_sequence
+        self._duplicates: Duplicates | None = None
+        if settings.requires_duplicate_detection:
+            known = store.seen(row.id, 0)
+            self._duplicates = Duplicates(settings.duplicate_detection_history_time_window, known)
+        self._recall()
+
+    def _recall(self) -> None:
+        for row in self._store.index(self.id):
+            number = sequence_of(row.key)
+            self.size += row.size
+            if row.state == RowState.SCHEDULED:
+                self.scheduled_count += 1
+            elif row.state == RowState.DEFERRED:
+                self.deferred.add(number)
+            else:
+                self._line(row.session).push(number)
+
+    @property
+    def active_count(self) -> int:
+        """Messages that can be received, or are under lock."""
+        return sum(map(len, self.lines.values())) - len(self._gone) + len(self.locks)
+
+    def entity_row(self) -> EntityRow:
+        """Return the queue as it is stored."""
+        return EntityRow(self.id, self.path, self.settings.to_json(), max(self._reserved, self._next_sequence))
+
+    # --- coming in -----------------------------------------------------------------------------------------------
+
+    def send(self, messages: Sequence[Incoming], now: int, answer: Answer) -> list[int]:
+        """Take messages, all or none, and return their sequence numbers; a ping or a duplicate has none.
+
+        What is wrong with them raises; whether they are stored is answered.
+        """
+        self.used_at = now
+        self._check(messages)
+        fresh = [message for message in messages if not message.is_ping]  # G3: a ping leaves no trace
+        if self._duplicates is not None:
+            fresh = self._first_of_each(fresh, now)
+        total = sum(len(message.payload) for message in fresh)
+        if self.size + total > self.settings.max_bytes:
+            raise full(self.path, self.settings.max_bytes)
+        ids = self._remember(fresh, now)
+        rows = [self._row(message, now) for message in fresh]
+        self._insert(rows, total, ids, answer)
+        return [sequence_of(row.key) for row in rows]
+
+    def _check(self, messages: Sequence[Incoming]) -> None:
+        if not self.settings.status.takes_messages:
+            raise disabled(self.path)
+        limit = self.settings.max_message_bytes
+        for message in messages:
+            if len(message.payload) > limit:
+                raise too_large(len(message.payload), limit)
+            if self.settings.requires_session and message.session_id is None:
+                raise session_needed(self.path)
+
+    def _first_of_each(self, messages: Sequence[Incoming], now: int) -> list[Incoming]:
+        seen: set[str | None] = set()
+        fresh: list[Incoming] = []
+        for message in messages:
+            name = message.message_id
+            if name is not None and (name in seen or (self._duplicates and self._duplicates.is_known(name, now))):
+                continue
+            seen.add(name)
+            fresh.append(message)
+        return fresh
+
+    def _remember(self, messages: Sequence[Incoming], now: int) -> list[str]:
+        if self._duplicates is None:
+            return []
+        ids = [message.message_id for message in messages if message.message_id is not None]
+        seen = self._store.journal.seen
+        seen.extend((self.id, name, self._duplicates.remember(name, now)) for name in ids)
+        return ids
+
+    def _row(self, message: Incoming, now: int) -> Row:
+        due = message.due if message.due is not None and message.due > now else None
+        lives, longest = message.time_to_live, self.settings.default_message_time_to_live
+        if longest is not None and (lives is None or lives > longest):
+            lives = longest
+        enqueued = now if due is None else due
+        return Row(
+            key_of(self.id, self._new_number()),
+            RowState.ACTIVE if due is None else RowState.SCHEDULED,
+            enqueued,
+            None if lives is None else enqueued + lives,
+            due,
+            message.session_id if self.settings.requires_session else None,
+            0,
+            message.payload,
+        )
+
+    def _new_number(self) -> int:
+        number = self._next_sequence
+        self._next_sequence = number + 1
+        if number >= self._reserved:
+            self._reserved = number + RESERVE
+            self._store.journal.entities.append(self.entity_row())
+        return number
+
+    def _insert(self, rows: list[Row], total: int, ids: list[str], answer: Answer) -> None:
+        self.size += total
+        journal = self._store.journal
+        journal.rows.extend(rows)
+
+        def durable(error: StoreError | None) -> None:
+            if error is None:
+                for row in rows:
+                    self._arrive(row)
+                answer(None)
+                return
+            self.size -= total
+            if self._duplicates is not None:
+                for message_id in ids:
+                    self._duplicates.forget(message_id)
+            answer(store_failed(self.path, error))
+
+        journal.durable.append(durable)
+
+    def _arrive(self, row: Row) -> None:
+        if row.due is not None:
+            self._due_at = row.due if self._due_at is None else min(self._due_at, row.due)
+            self.scheduled_count += 1
+            return
+        if row.expires is not None:
+            self._expires_at = row.expires if self._expires_at is None else min(self._expires_at, row.expires)
+        self._line(row.session).push(sequence_of(row.key))
+        self._pool.keep_if_there_is_room(row)
+        self._announce(row.session)
+
+    def _announce(self, session: str | None) -> None:
+        if self.on_available is not None:
+            self.on_available(session)
+
+    def _line(self, session: str | None) -> Line:
+        line = self.lines.get(session)
+        if line is None:
+            line = self.lines[session] = Line()
+        return line
+
+    # --- going out -----------------------------------------------------------------------------------------------
+
+    def take(self, most: int, now: int, *, until: int | None = None, session: str | None = None) -> list[Held]:
+        """Lock the first messages of the queue, or of a session, and return them.
+
+        :param until: when the locks end; None: after the queue's lock duration.
+        """
+        return self._lock(self._first(most, now, session), now, until)
+
+    def take_away(self, most: int, now: int, *, session: str | None = None) -> list[Held]:
+        """Remove the first messages for good and return them (receive-and-delete)."""
+        return self._take_away(self._first(most, now, session))
+
+    def take_deferred(self, numbers: Sequence[int], now: int, *, delete: bool = False) -> list[Held]:
+        """Lock deferred messages by their sequence numbers, or remove them for good; all must be there."""
+        self.used_at = now
+        missing = [number for number in numbers if number not in self.deferred]
+        if missing:
+            raise message_not_found(missing)
+        found = [self._pool.hold(row) for row in self._store.load([key_of(self.id, number) for number in numbers])]
+        self.deferred.difference_update(numbers)
+        return self._take_away(found) if delete else self._lock(found, now, None)
+
+    def peek(self, first: int, most: int, now: int) -> list[Held]:
+        """Look at messages from a sequence number on, whatever their state; nothing changes."""
+        self.used_at = now
+        rows = self._store.browse(self.id, first, most)
+        return [Held(row) for row in rows if sequence_of(row.key) not in self._leaving]
+
+    def _first(self, most: int, now: int, session: str | None) -> list[Held]:
+        self.used_at = now
+        if not self.settings.status.gives_messages:
+            raise disabled(self.path)
+        line = self.lines.get(session)
+        taken: list[Held] = []
+        while line is not None and len(taken) < most:
+            number = line.pop()
+            if number is None:
+                break
+            if number in self._gone:
+                self._gone.discard(number)
+                continue
+            held = self._pool.fetch(number, line.ahead(FETCH))
+            if held is not None and not self._ends(held, now):
+                taken.append(held)
+        return taken
+
+    def _ends(self, held: Held, now: int) -> bool:
+        """Deal with a message that is not to be given out any more; tell whether it was one."""
+        if held.expires is not None and held.expires <= now:
+            self._expire(held, now)
+        elif held.deliveries >= self.settings.max_delivery_count:
+            most = self.settings.max_delivery_count
+            why = f"Message could not be consumed after {most} delivery attempts."
+            self._bury(held, now, EXHAUSTED, why, _nobody)
+        else:
+            return False
+        return True
+
+    def _lock(self, messages: list[Held], now: int, until: int | None) -> list[Held]:
+        ends = now + self.settings.lock_duration if until is None else until
+        deliveries = self._store.journal.deliveries
+        for held in messages:
+            held.deliveries += 1
+            self.locks.add(held, self._tokens(), ends)
+            deliveries.append((key_of(self.id, held.sequence), held.deliveries))
+        return messages
+
+    def _take_away(self, messages: list[Held]) -> list[Held]:
+        for held in messages:
+            held.deliveries += 1
+            self._remove(held)
+        numbers = [held.sequence for held in messages]
+        self._store.journal.durable.append(lambda _error: self._leaving.difference_update(numbers))
+        return messages
+
+    # --- settling ------------------------------------------------------------------------------------------------
+
+    def renew(self, token: bytes, now: int) -> int:
+        """Lock a message anew, and return until when."""
+        held = self.locks.find(token, now)
+        if held is None:
+            raise lock_lost()
+        self.locks.renew(held, now + self.settings.lock_duration)
+        return held.until
+
+    def complete(self, token: bytes, now: int, answer: Answer) -> None:
+        """Remove a message for good."""
+        held = self._unlock(token, now)
+        self._remove(held)
+
+        def durable(error: StoreError | None) -> None:
+            self._leaving.discard(held.sequence)
+            if error is None:
+                answer(None)
+                return
+            self.size += len(held.payload)  # it is still there
+            self._pool.take_back(held)
+            self._line(held.session).put_back(held.sequence)
+            answer(store_failed(self.path, error))
+
+        self._store.journal.durable.append(durable)
+
+    def abandon(self, token: bytes, now: int, answer: Answer, properties: Map | None = None) -> None:
+        """Put a message back into its place, with some application properties set."""
+        held = self._unlock(token, now)
+        self._change(held, properties)
+        self.put_back(held, now)
+        self._when_durable(answer)
+
+    def defer(self, token: bytes, now: int, answer: Answer, properties: Map | None = None) -> None:
+        """Set a message aside, to be received by its sequence number."""
+        held = self._unlock(token, now)
+        self._change(held, properties)
+        self._set_state(held, RowState.DEFERRED)
+        self.deferred.add(held.sequence)
+        self._pool.let_go(held)
+        self._when_durable(answer)
+
+    def dead_letter(
+        self,
+        token: bytes,
+        now: int,
+        answer: Answer,
+        *,
+        reason: str | None = None,
+        description: str | None = None,
+        properties: Map | None = None,
+    ) -> None:
+        """Move a message to the dead-letter queue."""
+        held = self._unlock(token, now)
+        self._change(held, properties)
+        self._bury(held, now, reason, description, answer)
+
+    def put_back(self, held: Held, now: int) -> None:
+        """Give back a message whose lock is gone: to its place, unless it has expired or was delivered too often."""
+        if not self._ends(held, now):
+            self._set_state(held, RowState.ACTIVE)
+            self._line(held.session).put_back(held.sequence)
+            self._announce(held.session)
+
+    def _unlock(self, token: bytes, now: int) -> Held:
+        self.used_at = now
+        held = self.locks.find(token, now)
+        if held is None:
+            raise lock_lost()
+        self.locks.remove(held)
+        return held
+
+    def _when_durable(self, answer: Answer) -> None:
+        def durable(error: StoreError | None) -> None:
+            answer(None if error is None else store_failed(self.path, error))
+
+        self._store.journal.durable.append(durable)
+
+    def _set_state(self, held: Held, state: RowState) -> None:
+        if held.state != state:
+            held.state = state
+            self._store.journal.states.append((key_of(self.id, held.sequence), state))
+
+    def _change(self, held: Held, properties: Map | None) -> None:
+        if properties:
+            payload = with_properties(held.payload, properties)
+            self.size += len(payload) - len(held.payload)
+            self._pool.change(held, payload)
+            key = key_of(self.id, held.sequence)
+            row = Row(key, held.state, held.enqueued, held.expires, None, held.session, held.deliveries, payload)
+            self._store.journal.rows.append(row)
+
+    def _remove(self, held: Held) -> None:
+        self.size -= len(held.payload)
+        self._leaving.add(held.sequence)
+        self._store.journal.removed.append(key_of(self.id, held.sequence))
+        self._pool.let_go(held)
+
+    def _expire(self, held: Held, now: int) -> None:
+        if self.settings.dead_lettering_on_message_expiration and self.dead is not None:
+            self._bury(held, now, *EXPIRED, _nobody)
+        else:
+            self._take_away([held])
+
+    def _bury(self, held: Held, now: int, reason: str | None, description: str | None, answer: Answer) -> None:
+        """Move a message to the dead-letter queue, in one transaction; in a dead-letter queue it stays."""
+        if self.dead is None:
+            self._line(held.session).put_back(held.sequence)
+            self._when_durable(answer)
+            return
+        payload = dead_lettered(held.payload, reason, description, self.path)
+        self._take_away([held])
+        self.dead.receive_dead(payload, held.deliveries, now, answer)
+
+    def receive_dead(self, payload: bytes, deliveries: int, now: int, answer: Answer) -> None:
+        """Take a message that another queue has dead-lettered."""
+        row = Row(key_of(self.id, self._new_number()), RowState.ACTIVE, now, None, None, None, deliveries, payload)
+        self._insert([row], len(payload), [], answer)
+
+    # --- time ----------------------------------------------------------------------------------------------------
+
+    @property
+    def wake_at(self) -> int | None:
+        """When :meth:`tick` has something to do; None: not before something else happens."""
+        times = (self.locks.wake_at, self._due_at, self._expires_at)
+        return min((time for time in times if time is not None), default=None)
+
+    def tick(self, now: int) -> None:
+        """Do what is due by ``now``: end locks, activate what was scheduled, expire what has lived long enough."""
+        for held in self.locks.take_ended(now):
+            self.put_back(held, now)
+        if self._due_at is not None and self._due_at <= now:
+            self._activate(now)
+        if self._expires_at is not None and self._expires_at <= now:
+            self._expire_due(now)
+
+    def _activate(self, now: int) -> None:
+        """Append what is due as if it came now, with new sequence numbers, as the cloud does."""
+        rows = [row for row in self._store.due(self.id, now, AT_ONCE) if sequence_of(row.key) not in self._leaving]
+        active = [
+            row._replace(key=key_of(self.id, self._new_number()), state=RowState.ACTIVE, enqueued=now, due=None)
+            for row in rows
+        ]
+        self._insert(active, self._drop_scheduled(rows), [], _nobody)
+        self._due_at = self._soonest(self._store.next_due(self.id), now)
+
+    def cancel_scheduled(self, numbers: Sequence[int], now: int, answer: Answer) -> None:
+        """Remove scheduled messages; all must be there."""
+        self.used_at = now
+        wanted = [key_of(self.id, number) for number in numbers if number not in self._leaving]
+        rows = [row for row in self._store.load(wanted) if row.state == RowState.SCHEDULED]
+        if len(rows) != len(numbers):
+            raise message_not_found(list(numbers))
+        self._drop_scheduled(rows)
+        self._when_durable(answer)
+
+    def _drop_scheduled(self, rows: Sequence[Row]) -> int:
+        total = sum(len(row.payload) for row in rows)
+        numbers = [sequence_of(row.key) for row in rows]
+        self.size -= total
+        self.scheduled_count -= len(rows)
+        self._leaving.update(numbers)
+        self._store.journal.removed.extend(row.key for row in rows)
+        self._store.journal.durable.append(lambda _error: self._leaving.difference_update(numbers))
+        return total
+
+    def _expire_due(self, now: int) -> None:
+        for row in self._store.expired(self.id, now, AT_ONCE):
+            number = sequence_of(row.key)
+            held = self._pool.find(number)
+            if number in self._leaving or (held is not None and held.token is not None):
+                continue  # it is going already, or expires when its lock ends
+            if number in self.deferred:
+                self.deferred.discard(number)
+            else:
+                self._gone.add(number)
+            self._expire(held or self._pool.hold(row), now)
+        self._expires_at = self._soonest(self._store.next_expiry(self.id), now)
+
+    @staticmethod
+    def _soonest(stored: int | None, now: int) -> int | None:
+        """Look again when the store says so; what it shows as overdue is going already, or locked: a second later."""
+        return None if stored is None else max(stored, now + 1000)
+
+
+def _nobody(_refused: RefusedError | None) -> None:
+    """Nobody waits for the answer."""

@@ -1,0 +1,130 @@
+"""What the broker refuses, with the conditions that make the SDK raise the same exceptions as the cloud."""
+
+from pairbus.amqp.conditions import (
+    INTERNAL_ERROR,
+    MESSAGE_SIZE_EXCEEDED,
+    NOT_ALLOWED,
+    NOT_FOUND,
+    RESOURCE_LIMIT_EXCEEDED,
+    UNAUTHORIZED_ACCESS,
+)
+from pairbus.amqp.performatives import Error
+from pairbus.amqp.types import Symbol
+from pairbus.errors import PairbusError
+
+ARGUMENT_ERROR = Symbol("com.microsoft:argument-error")
+ENTITY_DISABLED = Symbol("com.microsoft:entity-disabled")
+MESSAGE_LOCK_LOST = Symbol("com.microsoft:message-lock-lost")
+MESSAGE_NOT_FOUND = Symbol("com.microsoft:message-not-found")
+SERVER_BUSY = Symbol("com.microsoft:server-busy")
+SESSION_CANNOT_BE_LOCKED = Symbol("com.microsoft:session-cannot-be-locked")
+SESSION_LOCK_LOST = Symbol("com.microsoft:session-lock-lost")
+TIMEOUT = Symbol("com.microsoft:timeout")
+
+
+class RefusedError(PairbusError):
+    """An operation that the broker does not carry out; ``condition`` and ``description`` are what the client hears."""
+
+    def __init__(self, condition: Symbol, description: str) -> None:
+        self.condition = condition
+        self.description = description
+        super().__init__(f"{condition}: {description}")
+
+    @property
+    def error(self) -> Error:
+        """The refusal as AMQP puts it."""
+        return Error(self.condition, self.description)
+
+
+def not_found(path: str) -> RefusedError:
+    """There is no such entity."""
+    return RefusedError(NOT_FOUND, f"The messaging entity '{path}' could not be found.")
+
+
+def disabled(path: str) -> RefusedError:
+    """The entity's status does not allow the operation."""
+    return RefusedError(ENTITY_DISABLED, f"Messaging entity '{path}' is currently disabled.")
+
+
+def full(path: str, limit: int) -> RefusedError:
+    """The entity has reached its size."""
+    return RefusedError(
+        RESOURCE_LIMIT_EXCEEDED,
+        f"The maximum entity size has been reached or exceeded for '{path}'. Max entity size in bytes: {limit}.",
+    )
+
+
+def store_failed(path: str, why: object) -> RefusedError:
+    """The store has not taken it: to the client that is a quota, which it may retry later."""
+    return RefusedError(RESOURCE_LIMIT_EXCEEDED, f"'{path}' could not be written: {why}")
+
+
+def too_large(size: int, limit: int) -> RefusedError:
+    """A message is larger than the entity takes."""
+    return RefusedError(
+        MESSAGE_SIZE_EXCEEDED, f"The received message (size: {size}) exceeds the limit ({limit} bytes) of the link."
+    )
+
+
+def lock_lost() -> RefusedError:
+    """A lock that has run out, was never there, or is another link's."""
+    return RefusedError(
+        MESSAGE_LOCK_LOST,
+        "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the "
+        "queue, or was received by a different receiver instance.",
+    )
+
+
+def session_lock_lost(session: str) -> RefusedError:
+    """A session's lock that has run out."""
+    return RefusedError(
+        SESSION_LOCK_LOST, f"The session lock for '{session}' has expired on the receiver. Accept the session again."
+    )
+
+
+def session_locked(session: str) -> RefusedError:
+    """A session that another receiver has."""
+    return RefusedError(
+        SESSION_CANNOT_BE_LOCKED,
+        f"The requested session '{session}' cannot be accepted. It may be locked by another receiver.",
+    )
+
+
+def session_needed(path: str) -> RefusedError:
+    """A receiver without a session on an entity that demands one, or a message without."""
+    return RefusedError(
+        NOT_ALLOWED,
+        f"It is not possible for an entity that requires sessions to work without one: set a session id. '{path}'.",
+    )
+
+
+def session_not_supported(path: str) -> RefusedError:
+    """A session receiver on an entity without sessions."""
+    return RefusedError(
+        NOT_ALLOWED, f"A sessionful message receiver cannot be created on '{path}', which has no sessions."
+    )
+
+
+def message_not_found(numbers: object) -> RefusedError:
+    """Sequence numbers of which none is there."""
+    return RefusedError(MESSAGE_NOT_FOUND, f"Failed to find messages with sequence numbers {numbers}.")
+
+
+def bad_argument(what: str) -> RefusedError:
+    """A request that is not valid."""
+    return RefusedError(ARGUMENT_ERROR, what)
+
+
+def denied(path: str) -> RefusedError:
+    """A client without the claim that it needs."""
+    return RefusedError(UNAUTHORIZED_ACCESS, f"Unauthorized access to '{path}'.")
+
+
+def timed_out(what: str) -> RefusedError:
+    """Something that did not come in time."""
+    return RefusedError(TIMEOUT, what)
+
+
+def internal(what: str) -> RefusedError:
+    """The broker itself has failed."""
+    return RefusedError(INTERNAL_ERROR, what)
