@@ -211,7 +211,7 @@ class Connection:
             if header is None:
                 return False
             self.state, answer = self._handshake.on_header(state, header)
-            self.out.append(answer)
+            self._write(answer)
             return True
         if state is ConnectionState.CLOSED:
             return False
@@ -230,7 +230,7 @@ class Connection:
     def _on_sasl_frame(self, start: int, end: int, events: list[Event]) -> None:
         received = decode_sasl_frame(self._splitter.buffer, start, end, self.options.limits.untrusted_elements)
         let_in, answer = self._handshake.on_sasl_frame(received)
-        self.out.append(answer)
+        self._write(answer)
         if let_in is None:
             return
         if not let_in:
@@ -243,6 +243,10 @@ class Connection:
             self._send_open()
         elif self._handshake.earns_trust:
             self.trust()
+
+    def _write(self, data: bytes) -> None:
+        if data:
+            self.out.append(data)
 
     def _send_open(self) -> None:
         self._open_sent = True
@@ -401,7 +405,7 @@ class Connection:
         if self.state in {ConnectionState.OPENING, ConnectionState.OPEN}:
             self._send_close(error)
         else:
-            self.out.append(self._handshake.refusal(self.state))
+            self._write(self._handshake.refusal(self.state))
         self._finish(events, error, by_peer=False)
 
     def _finish(self, events: list[Event], error: Error | None, *, by_peer: bool) -> None:

@@ -17,8 +17,10 @@ _ATTACHED: Final = LinkState.ATTACHED  # looking a member up in its enum takes l
 
 _FRAME_HEAD_SIZE: Final = 8
 _MAX_TAG: Final = 32
-_PARTS_OVERHEAD: Final = 7
-"""Descriptor, list constructor, size, count and the flag that says whether more follows."""
+_UNUSED: Final = b"\x40\x40\x42\x42\x42"
+"""Settle mode, state, resume, aborted and batchable: written out, as older versions of the SDK count on them."""
+_PARTS_OVERHEAD: Final = 7 + len(_UNUSED)
+"""Descriptor, list constructor, size, count, whether more follows, and what is not used."""
 
 _pack_uint = struct.Struct(">I").pack
 
@@ -84,10 +86,10 @@ class SenderLink(Link):
         if tag_size > _MAX_TAG:
             raise ValueError(f"a delivery tag has at most {_MAX_TAG} bytes, not {tag_size}")
         handle = encode_uint(self.handle)
-        tail = encode_uint(message_format) + encode_boolean(settled)
+        tail = encode_uint(message_format) + encode_boolean(settled) + b"\x42" + _UNUSED
         size = 1 + len(handle) + 5 + 2 + tag_size + len(tail)
         head = (
-            b"\x02\x00" + self.session.channel.to_bytes(2) + b"\x00\x53\x14\xc0" + bytes((size, 5)) + handle + b"\x70"
+            b"\x02\x00" + self.session.channel.to_bytes(2) + b"\x00\x53\x14\xc0" + bytes((size, 11)) + handle + b"\x70"
         )
         overhead = _FRAME_HEAD_SIZE + 4 + 1 + size
         shape = (head, bytes((0xA0, tag_size)), tail, overhead)
@@ -105,13 +107,18 @@ class SenderLink(Link):
         while True:
             room = session.peer_max_frame_size - _FRAME_HEAD_SIZE - _PARTS_OVERHEAD - len(fields)
             more = len(payload) - sent > room
-            body = fields + encode_boolean(more)
-            performative = b"\x00\x53\x14\xc0" + bytes((len(body) + 1, 6)) + body
+            body = fields + encode_boolean(more) + _UNUSED
+            performative = b"\x00\x53\x14\xc0" + bytes((len(body) + 1, 11)) + body
             session.send_transfer(self, performative + payload[sent : sent + room])
             if not more:
                 return
             sent += room
             fields = handle + b"\x40\x40\x40\x40"
+
+    @property
+    def sendable(self) -> int:
+        """How many deliveries can leave now: the credit, or less if the session's window does not let them pass."""
+        return min(self.credit, self.session.remote_incoming_window)
 
     def settle(self, delivery: SentDelivery, state: DeliveryState | None = None) -> None:
         """Settle a delivery of ours, telling the receiver the outcome that was applied."""

@@ -33,7 +33,6 @@ from pairbus.amqp.hotpath import (
     link_flow_frame,
     read_disposition,
     read_transfer,
-    session_flow_frame,
 )
 from pairbus.amqp.link import HALF, SERIAL_MASK, Link, LinkState
 from pairbus.amqp.performatives import (
@@ -203,11 +202,8 @@ class Session:
         """Let the peer send ``window`` more transfers; needed only without ``replenish_window``."""
         self.incoming_window = self._window if window is None else window
         if self.state is _ACTIVE:
-            self.out.append(
-                session_flow_frame(
-                    self.channel, self.next_incoming_id, self.incoming_window, self.next_outgoing_id, _OUTGOING_WINDOW
-                )
-            )
+            flow = Flow(self.next_incoming_id, self.incoming_window, self.next_outgoing_id, _OUTGOING_WINDOW)
+            self.out.append(frame(self.channel, encode_composite(flow)))
 
     def end(self, error: Error | None = None) -> None:
         """End the session; :class:`SessionEnded` follows when the peer has answered."""
