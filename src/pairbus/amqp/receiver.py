@@ -150,6 +150,8 @@ class ReceiverLink(Link):
 
     def on_flow(self, flow: Flow, events: list[Event]) -> None:
         """Take what the sender says: what it has, and the credit it gave back by moving its count on."""
+        if self.state not in {_ATTACHED, LinkState.REQUESTED}:
+            return
         self.available = flow.available
         if flow.delivery_count is not None:
             step = (flow.delivery_count - self.delivery_count) & SERIAL_MASK

@@ -83,7 +83,7 @@ _ACTIVE: Final = SessionState.ACTIVE  # looking a member up in its enum takes lo
 
 
 class Session:
-    """One session. ``context`` is the caller's own; so are the keys of nothing else here."""
+    """One session: ``connection.begin()`` makes it, or the peer. ``context`` is the caller's own."""
 
     __slots__ = (
         "_attaching", "_backlog", "_by_remote_handle", "_remote_handle_max", "_reported", "_settling_first",
@@ -218,11 +218,6 @@ class Session:
         if self.is_active:
             self.flush_settled()
             self.out.append(frame(self.channel, encode_composite(performative)))
-
-    def send_attach(self, link: Link, attach: Attach) -> None:
-        """Send a link's answer to the peer's attach."""
-        self.links[link.handle] = link  # type: ignore[assignment]
-        self.send(attach)
 
     def send_link_flow(self, link: Link, *, drain: bool = False, echo: bool = False) -> None:
         """Send a link's flow state."""
