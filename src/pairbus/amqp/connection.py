@@ -288,40 +288,43 @@ class Connection:
 
     # --- an open connection ----------------------------------------------------------------------------------------
 
-    def _take_frames(self, events: list[Event]) -> bool:  # noqa: C901 (one loop without calls is the point)
-        """Take all frames that are there; the frames that carry the traffic go straight to their session."""
-        next_frame = self._splitter.next_frame
+    def _take_frames(self, events: list[Event]) -> bool:
+        """Take all frames that are there; the transfers, which are most of them, go straight to their session."""
+        data = self._splitter.buffer
         sessions = self._by_remote_channel
-        while self.state is _OPEN:
-            found = next_frame()
-            if found is None:
-                return False
-            frame_type, channel, start, end = found
+        for frame_type, channel, start, end in self._splitter.whole_frames():
             if frame_type != AMQP_FRAME:
                 raise AmqpError(FRAMING_ERROR, f"a frame of type {frame_type} is not expected here")
-            data = self._splitter.buffer
             if end - start >= _HEAD and data[start] == 0 and data[start + 1] == _SMALL_ULONG:
-                code = data[start + 2]
-            elif start == end:
-                continue  # a heartbeat
-            else:
-                data = with_short_descriptor(data, start, end)
-                start, end, code = 0, len(data), data[2]
-            session = sessions.get(channel)
-            if code == TRANSFER and session is not None:
-                session.on_transfer(data, start + 3, end, events)
-                continue
-            if end - start > self._control_limit:
-                raise AmqpError(RESOURCE_LIMIT_EXCEEDED, f"a frame of {end - start} bytes before authentication")
-            if code == DISPOSITION and session is not None:
-                session.on_disposition(data, start + 3, end, events)
-            elif code == FLOW and session is not None:
-                flow = read_flow(data, start + 3, end, self.max_elements)
-                if session.state is _ACTIVE:
-                    session.on_flow(flow, events)
-            else:
-                self._on_control(data, (start, end), channel, events)
-        return True
+                session = sessions.get(channel)
+                if session is not None and data[start + 2] == TRANSFER:
+                    session.on_transfer(data, start + 3, end, events)
+                else:
+                    self._on_frame(data, (start, end), channel, events)
+            elif start != end:  # else a heartbeat
+                spelled = with_short_descriptor(data, start, end)
+                self._on_frame(spelled, (0, len(spelled)), channel, events)
+            if self.state is not _OPEN:
+                return True
+        return self._splitter.next_frame() is not None
+
+    def _on_frame(self, data: bytes, extent: tuple[int, int], channel: int, events: list[Event]) -> None:
+        start, end = extent
+        code = data[start + 2]
+        session = self._by_remote_channel.get(channel)
+        if code == TRANSFER and session is not None:
+            session.on_transfer(data, start + 3, end, events)
+            return
+        if end - start > self._control_limit:
+            raise AmqpError(RESOURCE_LIMIT_EXCEEDED, f"a frame of {end - start} bytes before authentication")
+        if code == DISPOSITION and session is not None:
+            session.on_disposition(data, start + 3, end, events)
+        elif code == FLOW and session is not None:
+            flow = read_flow(data, start + 3, end, self.max_elements)
+            if session.state is _ACTIVE:
+                session.on_flow(flow, events)
+        else:
+            self._on_control(data, extent, channel, events)
 
     def _on_control(self, data: bytes, extent: tuple[int, int], channel: int, events: list[Event]) -> None:
         performative, after = decode_performative(data, *extent, self.max_elements)
