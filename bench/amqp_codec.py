@@ -26,6 +26,9 @@ from pairbus.amqp.types import Symbol, Timestamp
 BODY = b"x" * 1024
 CREDIT = 1_000_000
 TAG = bytes(range(16))
+SEQUENCE_NUMBER = Symbol("x-opt-sequence-number")
+ENQUEUED_TIME = Symbol("x-opt-enqueued-time")
+LOCKED_UNTIL = Symbol("x-opt-locked-until")
 ACCEPTED_ONE = performatives.DispositionFrame(
     role=True, first=1, last=1, settled=True, state=outcomes.Accepted(), batchable=None
 )
@@ -210,9 +213,9 @@ class Benchmarks:
                 self.bare,
                 header=Header(durable=True, ttl=60_000, delivery_count=0),
                 message_annotations={
-                    Symbol("x-opt-sequence-number"): number,
-                    Symbol("x-opt-enqueued-time"): Timestamp(1_700_000_000_000),
-                    Symbol("x-opt-locked-until"): Timestamp(1_700_000_060_000),
+                    SEQUENCE_NUMBER: number,
+                    ENQUEUED_TIME: Timestamp(1_700_000_000_000),
+                    LOCKED_UNTIL: Timestamp(1_700_000_060_000),
                 },
             )
         return self.count

@@ -76,7 +76,7 @@ class _Field:
 
 @dataclasses.dataclass(slots=True, frozen=True)
 class Layout:
-    """How one composite is laid out; ``whole`` ones are written with all their fields, null or not."""
+    """How one composite is laid out; of one that is not ``whole``, trailing defaults are left out."""
 
     cls: type
     descriptor: bytes
@@ -172,24 +172,24 @@ _KINDS: Final[dict[str, _Kind]] = {
     "ushort": _Kind(_unsigned(16), _write_ushort),
 }
 
-# Each line: class, code, name, and a kind per field; "!" marks those that must not be null, "whole" what is
-# never shortened: some peers count on three fields in an error and on all fields of a terminus.
+# Each line: class, code, name, and a kind per field; "!" marks those that must not be null, "whole" what is written
+# with all its fields and defaults: the SDK counts on three fields in an error, its older versions on all of a frame's.
 _TABLE: Final[tuple[tuple[type, int, str, str], ...]] = (
-    (Open, 0x10, "open", "string! string uint ushort uint symbols symbols symbols symbols map"),
-    (Begin, 0x11, "begin", "ushort uint! uint! uint! uint symbols symbols map"),
+    (Open, 0x10, "open", "string! string uint ushort uint symbols symbols symbols symbols map whole"),
+    (Begin, 0x11, "begin", "ushort uint! uint! uint! uint symbols symbols map whole"),
     (
         Attach, 0x12, "attach",
-        "string! uint! boolean! ubyte ubyte source target map boolean uint ulong symbols symbols map",
+        "string! uint! boolean! ubyte ubyte source target map boolean uint ulong symbols symbols map whole",
     ),
-    (Flow, 0x13, "flow", "uint uint! uint! uint! uint uint uint uint boolean boolean map"),
+    (Flow, 0x13, "flow", "uint uint! uint! uint! uint uint uint uint boolean boolean map whole"),
     (
         Transfer, 0x14, "transfer",
-        "uint! uint binary uint boolean boolean ubyte state boolean boolean boolean",
+        "uint! uint binary uint boolean boolean ubyte state boolean boolean boolean whole",
     ),
-    (Disposition, 0x15, "disposition", "boolean! uint! uint boolean state boolean"),
-    (Detach, 0x16, "detach", "uint! boolean error"),
-    (End, 0x17, "end", "error"),
-    (Close, 0x18, "close", "error"),
+    (Disposition, 0x15, "disposition", "boolean! uint! uint boolean state boolean whole"),
+    (Detach, 0x16, "detach", "uint! boolean error whole"),
+    (End, 0x17, "end", "error whole"),
+    (Close, 0x18, "close", "error whole"),
     (Error, 0x1D, "error", "symbol! string map whole"),
     (Received, 0x23, "received", "uint! ulong!"),
     (Accepted, 0x24, "accepted", ""),
@@ -260,13 +260,13 @@ def from_fields(layout: Layout, values: list[Value]) -> Value:
 
 
 def encode_composite(composite: object) -> bytes:
-    """Encode a dataclass of ``performatives`` or ``sections``; trailing fields with their defaults are left out."""
+    """Encode a dataclass of ``performatives`` or ``sections``."""
     layout = _BY_CLASS[type(composite)]
     parts: list[bytes] = []
     used = 0
     for field in layout.fields:
         value = getattr(composite, field.name)
-        if value is None or (value == field.default and not field.mandatory):
+        if value is None or (not layout.whole and value == field.default and not field.mandatory):
             parts.append(NULL)
         else:
             parts.append(field.write(value))

@@ -12,7 +12,6 @@ or detach that AMQP has for it, and the caller with :class:`~pairbus.amqp.events
 any clock's time in seconds that does not go back; call ``tick`` when ``wake_at`` has come.
 """
 
-import enum
 from itertools import count
 from typing import Final
 
@@ -24,7 +23,6 @@ from pairbus.amqp.conditions import (
     ILLEGAL_STATE,
     INVALID_FIELD,
     NOT_ALLOWED,
-    NOT_IMPLEMENTED,
     RESOURCE_LIMIT_EXCEEDED,
     UNAUTHORIZED_ACCESS,
     AmqpError,
@@ -40,6 +38,7 @@ from pairbus.amqp.frames import (
     FrameSplitter,
     frame,
 )
+from pairbus.amqp.handshake import ConnectionState, Handshake, Side, open_frame
 from pairbus.amqp.hotpath import DISPOSITION, FLOW, TRANSFER, read_flow
 from pairbus.amqp.options import ConnectionOptions
 from pairbus.amqp.performatives import (
@@ -51,12 +50,13 @@ from pairbus.amqp.performatives import (
     Error,
     Open,
     Performative,
-    SaslOutcome,
     Transfer,
 )
-from pairbus.amqp.sasl import EXTERNAL, OK, PLAIN, SYSTEM_FAILED, SaslClient, SaslServer
+from pairbus.amqp.sasl import SaslClient, SaslServer
 from pairbus.amqp.session import Session, SessionState
 
+_OPEN: Final = ConnectionState.OPEN  # looking a member up in its enum takes longer than all else about it
+_ACTIVE: Final = SessionState.ACTIVE
 _SMALL_ULONG: Final = 0x53
 _HEAD: Final = 4
 """The least that a performative takes: 00 53 code, and a list's constructor."""
@@ -64,36 +64,15 @@ _UNLIMITED: Final = 1 << 62
 _SHORTEST_IDLE: Final = 0.1
 """We do not promise a peer to say something more often than this."""
 
-
-class Side(enum.Enum):
-    """Which end of the connection this is."""
-
-    CLIENT = "client"
-    SERVER = "server"
-
-
-class ConnectionState(enum.Enum):
-    """Where a connection stands."""
-
-    START = "start"
-    """The peer's first protocol header is awaited."""
-    SASL = "sasl"
-    HEADER = "header"
-    """SASL is done; the peer's AMQP header is awaited."""
-    OPENING = "opening"
-    """The peer's open is awaited."""
-    OPEN = "open"
-    CLOSING = "closing"
-    """Our close waits for the peer's; whatever else comes is dropped."""
-    CLOSED = "closed"
+__all__ = ["Connection", "ConnectionState", "Side"]
 
 
 class Connection:
     """One connection, either end; see the module. A client speaks first: its first bytes are there at once."""
 
     __slots__ = (
-        "_by_remote_channel", "_control_limit", "_last_received", "_last_sent", "_now", "_open_sent",
-        "_pending", "_remote_idle", "_sasl", "_side", "_splitter", "context", "max_elements", "options", "out",
+        "_by_remote_channel", "_control_limit", "_handshake", "_last_received", "_last_sent", "_now", "_open_sent",
+        "_pending", "_remote_idle", "_side", "_splitter", "context", "max_elements", "options", "out",
         "peer_max_frame_size", "remote", "sessions", "settling", "state", "trusted",
     )  # fmt: skip
 
@@ -115,7 +94,7 @@ class Connection:
         self.max_elements = limits.untrusted_elements
         self._control_limit = limits.opening_frame_size
         self._side = side
-        self._sasl = sasl
+        self._handshake = Handshake(side, sasl, sasl_required=options.sasl_required)
         self._splitter = FrameSplitter(limits.opening_frame_size)
         self._by_remote_channel: dict[int, Session] = {}
         self._pending: list[Event] = []
@@ -225,13 +204,14 @@ class Connection:
     def _step(self, events: list[Event]) -> bool:
         """Take one header or frame, or all frames while the connection is open; tell whether to go on."""
         state = self.state
-        if state is ConnectionState.OPEN:
+        if state is _OPEN:
             return self._take_frames(events)
         if state in {ConnectionState.START, ConnectionState.HEADER}:
             header = self._splitter.next_header()
             if header is None:
                 return False
-            self._on_header(header)
+            self.state, answer = self._handshake.on_header(state, header)
+            self._write(answer)
             return True
         if state is ConnectionState.CLOSED:
             return False
@@ -247,63 +227,30 @@ class Connection:
             self._on_control(self._splitter.buffer, (start, end), channel, events)
         return True
 
-    def _on_header(self, header: bytes) -> None:
-        wants_sasl = self._sasl is not None and self.state is ConnectionState.START
-        if header == SASL_HEADER and wants_sasl:
-            if isinstance(self._sasl, SaslServer):
-                self.out.append(SASL_HEADER)
-                self.out.append(frame(0, encode_composite(self._sasl.offer()), SASL_FRAME))
-            self.state = ConnectionState.SASL
-        elif header == AMQP_HEADER and not (wants_sasl and self._requires_sasl):
-            if self._side is Side.SERVER:
-                self.out.append(AMQP_HEADER)
-            self.state = ConnectionState.OPENING
-        else:
-            raise AmqpError(NOT_IMPLEMENTED, f"the protocol header {header!r} is not supported")
-
-    @property
-    def _requires_sasl(self) -> bool:
-        return self._side is Side.CLIENT or self.options.sasl_required
-
     def _on_sasl_frame(self, start: int, end: int, events: list[Event]) -> None:
         received = decode_sasl_frame(self._splitter.buffer, start, end, self.options.limits.untrusted_elements)
-        if isinstance(self._sasl, SaslServer):
-            reply = self._sasl.answer(received)
-            self.out.append(frame(0, encode_composite(reply), SASL_FRAME))
-            if not isinstance(reply, SaslOutcome):
-                return
-            if reply.code != OK:
-                self._finish(events, Error(UNAUTHORIZED_ACCESS, "authentication failed"), by_peer=False)
-                return
-            credentials = self._sasl.credentials
-            events.append(Authenticated(credentials))
-            if credentials is not None and credentials.mechanism in {PLAIN, EXTERNAL}:
-                self.trust()
-        elif self._sasl is not None:
-            response = self._sasl.answer(received)
-            if response is not None:
-                self.out.append(frame(0, encode_composite(response), SASL_FRAME))
-                return
-            events.append(Authenticated(None))
+        let_in, answer = self._handshake.on_sasl_frame(received)
+        self._write(answer)
+        if let_in is None:
+            return
+        if not let_in:
+            self._finish(events, Error(UNAUTHORIZED_ACCESS, "authentication failed"), by_peer=False)
+            return
+        self.state = ConnectionState.HEADER
+        events.append(Authenticated(self._handshake.credentials))
+        if self._side is Side.CLIENT:
             self.out.append(AMQP_HEADER)
             self._send_open()
-        self.state = ConnectionState.HEADER
+        elif self._handshake.earns_trust:
+            self.trust()
+
+    def _write(self, data: bytes) -> None:
+        if data:
+            self.out.append(data)
 
     def _send_open(self) -> None:
-        options = self.options
         self._open_sent = True
-        idle = options.idle_timeout
-        body = Open(
-            options.container_id,
-            options.hostname,
-            options.max_frame_size,
-            options.channel_max,
-            None if idle is None else int(idle * 500),  # half of it, in milliseconds
-            offered_capabilities=options.offered_capabilities,
-            desired_capabilities=options.desired_capabilities,
-            properties=options.properties,
-        )
-        self.out.append(frame(0, encode_composite(body)))
+        self.out.append(open_frame(self.options))
 
     def _on_open(self, opened: Open, events: list[Event]) -> None:
         if self.state is not ConnectionState.OPENING:
@@ -341,40 +288,43 @@ class Connection:
 
     # --- an open connection ----------------------------------------------------------------------------------------
 
-    def _take_frames(self, events: list[Event]) -> bool:  # noqa: C901 (one loop without calls is the point)
-        """Take all frames that are there; the frames that carry the traffic go straight to their session."""
-        next_frame = self._splitter.next_frame
+    def _take_frames(self, events: list[Event]) -> bool:
+        """Take all frames that are there; the transfers, which are most of them, go straight to their session."""
+        data = self._splitter.buffer
         sessions = self._by_remote_channel
-        while self.state is ConnectionState.OPEN:
-            found = next_frame()
-            if found is None:
-                return False
-            frame_type, channel, start, end = found
+        for frame_type, channel, start, end in self._splitter.whole_frames():
             if frame_type != AMQP_FRAME:
                 raise AmqpError(FRAMING_ERROR, f"a frame of type {frame_type} is not expected here")
-            data = self._splitter.buffer
             if end - start >= _HEAD and data[start] == 0 and data[start + 1] == _SMALL_ULONG:
-                code = data[start + 2]
-            elif start == end:
-                continue  # a heartbeat
-            else:
-                data = with_short_descriptor(data, start, end)
-                start, end, code = 0, len(data), data[2]
-            session = sessions.get(channel)
-            if code == TRANSFER and session is not None:
-                session.on_transfer(data, start + 3, end, events)
-                continue
-            if end - start > self._control_limit:
-                raise AmqpError(RESOURCE_LIMIT_EXCEEDED, f"a frame of {end - start} bytes before authentication")
-            if code == DISPOSITION and session is not None:
-                session.on_disposition(data, start + 3, end, events)
-            elif code == FLOW and session is not None:
-                flow = read_flow(data, start + 3, end, self.max_elements)
-                if session.state is SessionState.ACTIVE:
-                    session.on_flow(flow, events)
-            else:
-                self._on_control(data, (start, end), channel, events)
-        return True
+                session = sessions.get(channel)
+                if session is not None and data[start + 2] == TRANSFER:
+                    session.on_transfer(data, start + 3, end, events)
+                else:
+                    self._on_frame(data, (start, end), channel, events)
+            elif start != end:  # else a heartbeat
+                spelled = with_short_descriptor(data, start, end)
+                self._on_frame(spelled, (0, len(spelled)), channel, events)
+            if self.state is not _OPEN:
+                return True
+        return self._splitter.next_frame() is not None
+
+    def _on_frame(self, data: bytes, extent: tuple[int, int], channel: int, events: list[Event]) -> None:
+        start, end = extent
+        code = data[start + 2]
+        session = self._by_remote_channel.get(channel)
+        if code == TRANSFER and session is not None:
+            session.on_transfer(data, start + 3, end, events)
+            return
+        if end - start > self._control_limit:
+            raise AmqpError(RESOURCE_LIMIT_EXCEEDED, f"a frame of {end - start} bytes before authentication")
+        if code == DISPOSITION and session is not None:
+            session.on_disposition(data, start + 3, end, events)
+        elif code == FLOW and session is not None:
+            flow = read_flow(data, start + 3, end, self.max_elements)
+            if session.state is _ACTIVE:
+                session.on_flow(flow, events)
+        else:
+            self._on_control(data, extent, channel, events)
 
     def _on_control(self, data: bytes, extent: tuple[int, int], channel: int, events: list[Event]) -> None:
         performative, after = decode_performative(data, *extent, self.max_elements)
@@ -457,12 +407,8 @@ class Connection:
         error = Error(cause.condition, cause.description)
         if self.state in {ConnectionState.OPENING, ConnectionState.OPEN}:
             self._send_close(error)
-        elif self._side is Side.SERVER and self.state is ConnectionState.SASL:
-            self.out.append(frame(0, encode_composite(SaslOutcome(SYSTEM_FAILED)), SASL_FRAME))
-        elif self._side is Side.SERVER and self.state is ConnectionState.START:
-            self.out.append(AMQP_HEADER if self._sasl is None else SASL_HEADER)  # what we speak
-        elif self._side is Side.SERVER and self.state is ConnectionState.HEADER:
-            self.out.append(AMQP_HEADER)
+        else:
+            self._write(self._handshake.refusal(self.state))
         self._finish(events, error, by_peer=False)
 
     def _finish(self, events: list[Event], error: Error | None, *, by_peer: bool) -> None:

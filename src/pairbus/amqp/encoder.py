@@ -137,7 +137,8 @@ def encode_map(values: dict[Value, Value]) -> bytes:
     """Encode a map."""
     parts: list[bytes] = []
     for key, value in values.items():
-        parts.append(encode(key))
+        known = _symbols.get(key) if type(key) is Symbol else None
+        parts.append(known or encode(key))
         parts.append(encode(value))
     return _compound(0xC1, len(parts), b"".join(parts))
 

@@ -1,6 +1,7 @@
 """Bytes into frames, whatever the pieces they come in, and protocol headers."""
 
 import struct
+from collections.abc import Iterator
 from typing import Final
 
 from pairbus.amqp.conditions import FRAMING_ERROR, AmqpError
@@ -74,6 +75,20 @@ class FrameSplitter:
             return None
         self._position = position + size
         return frame_type, channel, position + offset * 4, position + size
+
+    def whole_frames(self) -> Iterator[tuple[int, int, int, int]]:
+        """Give what ``next_frame`` gives, faster, while frames are there; it then tells why there are no more."""
+        buffer = self.buffer
+        length = len(buffer)
+        position = self._position
+        while length - position >= HEADER_SIZE:
+            size, offset, frame_type, channel = _unpack_head(buffer, position)
+            end = position + size
+            if end > length or size > self.max_size or offset < _MIN_OFFSET or offset * 4 > size:
+                return
+            self._position = end
+            yield frame_type, channel, position + offset * 4, end
+            position = end
 
     def next_header(self) -> bytes | None:
         """Return the protocol header that comes next, if it is there; what cannot become one is returned at once."""

@@ -199,9 +199,13 @@ def read_flow(data: bytes, start: int, end: int, max_elements: int) -> Flow:
     values: list[int | None] = []
     flags: list[bool] = []
     try:
-        if data[start] == 0xC0 and start + 2 + data[start + 1] == end and data[start + 2] <= 10:
+        count, stop = data[start + 2], end
+        if data[start] == 0xC0 and start + 2 + data[start + 1] == end and count <= 11:
             position = start + 3
-            for index in range(data[start + 2]):
+            if count == 11 and data[end - 1] == 0x40:  # no properties
+                count -= 1
+                stop -= 1
+            for index in range(count):
                 code = data[position]
                 if code == 0x40:
                     position += 1
@@ -224,7 +228,7 @@ def read_flow(data: bytes, start: int, end: int, max_elements: int) -> Flow:
                 else:
                     break
             else:
-                if position == end and len(values) > 3 and None not in values[1:4]:
+                if position == stop and len(values) > 3 and None not in values[1:4]:
                     return Flow(*values, *flags) if len(values) == 8 else Flow(*values)  # type: ignore[arg-type]
     except (IndexError, struct.error):
         pass  # cut short: the general way says what is wrong
@@ -304,13 +308,12 @@ _NO_BUDGET: Final = [0, 0]
 
 _unpack_long = struct.Struct(">q").unpack_from
 _pack_disposition = struct.Struct(">IBBHIBBcBIBI").pack
-_pack_session_flow = struct.Struct(">IBBHIBBBIBIBIBI").pack
-_pack_link_flow = struct.Struct(">IBBHIBBBIBIBIBIBIBIBIBBB").pack
+_pack_link_flow = struct.Struct(">IBBHIBBBIBIBIBIBIBIBIBBBB").pack
 _DISPOSITION_HEAD: Final = 0x005315C0
 _FLOW_HEAD: Final = 0x005313C0
 _SHORT_TAIL: Final = 200
-_SETTLED_ACCEPTED: Final = b"\x41\x00\x53\x24\x45"
-_ACCEPTED: Final = b"\x42\x00\x53\x24\x45"
+_SETTLED_ACCEPTED: Final = b"\x41\x00\x53\x24\x45\x40"
+_ACCEPTED: Final = b"\x42\x00\x53\x24\x45\x40"
 
 
 def disposition_tail(state: DeliveryState | None, *, settled: bool) -> bytes:
@@ -318,9 +321,9 @@ def disposition_tail(state: DeliveryState | None, *, settled: bool) -> bytes:
     if state is ACCEPTED:
         return _SETTLED_ACCEPTED if settled else _ACCEPTED
     if state is None:
-        return b"\x41\x40" if settled else b"\x42\x40"
+        return b"\x41\x40\x40" if settled else b"\x42\x40\x40"
     encoded = encode(state) if isinstance(state, Described) else encode_composite(state)
-    return (b"\x41" if settled else b"\x42") + encoded
+    return (b"\x41" if settled else b"\x42") + encoded + b"\x40"
 
 
 def disposition_frame(channel: int, first: int, last: int, tail: bytes, *, role: bool) -> bytes:
@@ -329,28 +332,18 @@ def disposition_frame(channel: int, first: int, last: int, tail: bytes, *, role:
     if size <= _SHORT_TAIL:
         code = b"\x41" if role else b"\x42"
         return (
-            _pack_disposition(size + 25, 2, 0, channel, _DISPOSITION_HEAD, size + 12, 5, code, 0x70, first, 0x70, last)
+            _pack_disposition(size + 25, 2, 0, channel, _DISPOSITION_HEAD, size + 12, 6, code, 0x70, first, 0x70, last)
             + tail
         )
     fields = encode_boolean(role) + encode_uint(first) + encode_uint(last) + tail
-    return frames.frame(channel, b"\x00\x53\x15\xd0" + _pack_uint(len(fields) + 4) + _pack_uint(5) + fields)
-
-
-def session_flow_frame(
-    channel: int, next_incoming_id: int, incoming_window: int, next_outgoing_id: int, outgoing_window: int
-) -> bytes:
-    """Encode a whole frame with a session's flow state."""
-    return _pack_session_flow(
-        34, 2, 0, channel, _FLOW_HEAD, 21, 4,
-        0x70, next_incoming_id, 0x70, incoming_window, 0x70, next_outgoing_id, 0x70, outgoing_window,
-    )  # fmt: skip
+    return frames.frame(channel, b"\x00\x53\x15\xd0" + _pack_uint(len(fields) + 4) + _pack_uint(6) + fields)
 
 
 def link_flow_frame(channel: int, flow: Flow) -> bytes:
     """Encode a whole frame with a session's and a link's flow state; every count must be set."""
     return _pack_link_flow(
-        52, 2, 0, channel, _FLOW_HEAD, 39, 10,
+        53, 2, 0, channel, _FLOW_HEAD, 40, 11,
         0x70, flow.next_incoming_id, 0x70, flow.incoming_window, 0x70, flow.next_outgoing_id,
         0x70, flow.outgoing_window, 0x70, flow.handle, 0x70, flow.delivery_count, 0x70, flow.link_credit,
-        0x40, 0x41 if flow.drain else 0x42, 0x41 if flow.echo else 0x42,
+        0x40, 0x41 if flow.drain else 0x42, 0x41 if flow.echo else 0x42, 0x40,
     )  # fmt: skip

@@ -79,8 +79,7 @@ class Link:
         if self.state is not LinkState.REQUESTED or remote is None:
             return
         self.state = LinkState.ATTACHED
-        self.session.send_attach(
-            self,
+        self.session.send(
             Attach(
                 self.name,
                 self.handle,
@@ -102,7 +101,7 @@ class Link:
             return
         initial = self.delivery_count if self.role is SENDER else None
         refusal = Attach(self.name, self.handle, self.role, initial_delivery_count=initial)
-        self.session.send_attach(self, refusal)
+        self.session.send(refusal)
         self.state = LinkState.ATTACHED
         self.detach(error)
 

@@ -13,10 +13,14 @@ from pairbus.amqp.types import Value
 if TYPE_CHECKING:
     from pairbus.amqp.session import Session
 
+_ATTACHED: Final = LinkState.ATTACHED  # looking a member up in its enum takes longer than all else about it
+
 _FRAME_HEAD_SIZE: Final = 8
 _MAX_TAG: Final = 32
-_PARTS_OVERHEAD: Final = 7
-"""Descriptor, list constructor, size, count and the flag that says whether more follows."""
+_UNUSED: Final = b"\x40\x40\x42\x42\x42"
+"""Settle mode, state, resume, aborted and batchable: written out, as older versions of the SDK count on them."""
+_PARTS_OVERHEAD: Final = 7 + len(_UNUSED)
+"""Descriptor, list constructor, size, count, whether more follows, and what is not used."""
 
 _pack_uint = struct.Struct(">I").pack
 
@@ -55,7 +59,7 @@ class SenderLink(Link):
         It must have been granted: ``credit`` is above 0. If the session's window is closed the frames wait in the
         session until it opens; no more than the credit can wait there.
         """
-        if self.credit <= 0 or self.state is not LinkState.ATTACHED:
+        if self.credit <= 0 or self.state is not _ATTACHED:
             raise AmqpError(ILLEGAL_STATE, f"link {self.name!r} is {self.state.value} with a credit of {self.credit}")
         shape = self._shapes.get((len(tag), settled, message_format))
         if shape is None:
@@ -82,10 +86,10 @@ class SenderLink(Link):
         if tag_size > _MAX_TAG:
             raise ValueError(f"a delivery tag has at most {_MAX_TAG} bytes, not {tag_size}")
         handle = encode_uint(self.handle)
-        tail = encode_uint(message_format) + encode_boolean(settled)
+        tail = encode_uint(message_format) + encode_boolean(settled) + b"\x42" + _UNUSED
         size = 1 + len(handle) + 5 + 2 + tag_size + len(tail)
         head = (
-            b"\x02\x00" + self.session.channel.to_bytes(2) + b"\x00\x53\x14\xc0" + bytes((size, 5)) + handle + b"\x70"
+            b"\x02\x00" + self.session.channel.to_bytes(2) + b"\x00\x53\x14\xc0" + bytes((size, 11)) + handle + b"\x70"
         )
         overhead = _FRAME_HEAD_SIZE + 4 + 1 + size
         shape = (head, bytes((0xA0, tag_size)), tail, overhead)
@@ -103,13 +107,18 @@ class SenderLink(Link):
         while True:
             room = session.peer_max_frame_size - _FRAME_HEAD_SIZE - _PARTS_OVERHEAD - len(fields)
             more = len(payload) - sent > room
-            body = fields + encode_boolean(more)
-            performative = b"\x00\x53\x14\xc0" + bytes((len(body) + 1, 6)) + body
+            body = fields + encode_boolean(more) + _UNUSED
+            performative = b"\x00\x53\x14\xc0" + bytes((len(body) + 1, 11)) + body
             session.send_transfer(self, performative + payload[sent : sent + room])
             if not more:
                 return
             sent += room
             fields = handle + b"\x40\x40\x40\x40"
+
+    @property
+    def sendable(self) -> int:
+        """How many deliveries can leave now: the credit, or less if the session's window does not let them pass."""
+        return min(self.credit, self.session.remote_incoming_window)
 
     def settle(self, delivery: SentDelivery, state: DeliveryState | None = None) -> None:
         """Settle a delivery of ours, telling the receiver the outcome that was applied."""
@@ -117,7 +126,7 @@ class SenderLink(Link):
 
     def drained(self) -> None:
         """Give back the credit that is left: there is nothing more to send now."""
-        if self.state is LinkState.ATTACHED:
+        if self.state is _ATTACHED:
             self.delivery_count = (self.delivery_count + self.credit) & SERIAL_MASK
             self.credit = 0
             self.session.send_link_flow(self, drain=self.draining)
@@ -130,7 +139,7 @@ class SenderLink(Link):
 
     def on_flow(self, flow: Flow, events: list[Event]) -> None:
         """Work out the credit from what the receiver says, which may not know yet what is on its way."""
-        if self.state not in {LinkState.ATTACHED, LinkState.REQUESTED}:
+        if self.state not in {_ATTACHED, LinkState.REQUESTED}:
             return
         if flow.link_credit is not None:
             unseen = (self.delivery_count - (flow.delivery_count or 0)) & SERIAL_MASK

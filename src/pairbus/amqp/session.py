@@ -33,7 +33,6 @@ from pairbus.amqp.hotpath import (
     link_flow_frame,
     read_disposition,
     read_transfer,
-    session_flow_frame,
 )
 from pairbus.amqp.link import HALF, SERIAL_MASK, Link, LinkState
 from pairbus.amqp.performatives import (
@@ -80,8 +79,11 @@ class SessionState(enum.Enum):
     ENDED = "ended"
 
 
+_ACTIVE: Final = SessionState.ACTIVE  # looking a member up in its enum takes longer than all else about it
+
+
 class Session:
-    """One session. ``context`` is the caller's own; so are the keys of nothing else here."""
+    """One session: ``connection.begin()`` makes it, or the peer. ``context`` is the caller's own."""
 
     __slots__ = (
         "_attaching", "_backlog", "_by_remote_handle", "_remote_handle_max", "_reported", "_settling_first",
@@ -126,7 +128,7 @@ class Session:
     @property
     def is_active(self) -> bool:
         """Whether frames can be sent on it."""
-        return self.state is SessionState.ACTIVE or self.state is SessionState.BEGINNING
+        return self.state is _ACTIVE or self.state is SessionState.BEGINNING
 
     # --- what the caller does ----------------------------------------------------------------------------------
 
@@ -185,7 +187,7 @@ class Session:
         ):
             self._settling_last = delivery_id
             return
-        if self.state is not SessionState.ACTIVE:
+        if self.state is not _ACTIVE:
             return
         if self._settling_first >= 0:
             self.flush_settled()
@@ -199,12 +201,9 @@ class Session:
     def replenish(self, window: int | None = None) -> None:
         """Let the peer send ``window`` more transfers; needed only without ``replenish_window``."""
         self.incoming_window = self._window if window is None else window
-        if self.state is SessionState.ACTIVE:
-            self.out.append(
-                session_flow_frame(
-                    self.channel, self.next_incoming_id, self.incoming_window, self.next_outgoing_id, _OUTGOING_WINDOW
-                )
-            )
+        if self.state is _ACTIVE:
+            flow = Flow(self.next_incoming_id, self.incoming_window, self.next_outgoing_id, _OUTGOING_WINDOW)
+            self.out.append(frame(self.channel, encode_composite(flow)))
 
     def end(self, error: Error | None = None) -> None:
         """End the session; :class:`SessionEnded` follows when the peer has answered."""
@@ -220,14 +219,9 @@ class Session:
             self.flush_settled()
             self.out.append(frame(self.channel, encode_composite(performative)))
 
-    def send_attach(self, link: Link, attach: Attach) -> None:
-        """Send a link's answer to the peer's attach."""
-        self.links[link.handle] = link  # type: ignore[assignment]
-        self.send(attach)
-
     def send_link_flow(self, link: Link, *, drain: bool = False, echo: bool = False) -> None:
         """Send a link's flow state."""
-        if self.state is SessionState.ACTIVE:
+        if self.state is _ACTIVE:
             flow = Flow(
                 self.next_incoming_id, self.incoming_window, self.next_outgoing_id, _OUTGOING_WINDOW,
                 link.handle, link.delivery_count, max(0, link.credit), None, drain, echo,
@@ -276,7 +270,7 @@ class Session:
         self._remote_handle_max = begin.handle_max
         if self.state is not SessionState.BEGINNING:
             return  # ended before it had begun; the peer's end follows
-        self.state = SessionState.ACTIVE
+        self.state = _ACTIVE
         events.append(SessionBegun(self))
 
     def on_attach(self, attach: Attach, events: list[Event]) -> None:
@@ -339,7 +333,7 @@ class Session:
     def on_transfer(self, data: bytes, start: int, end: int, events: list[Event]) -> None:
         """Take a transfer; ``start`` is where the list of its fields begins."""
         handle, delivery_id, tag, tail, payload = read_transfer(data, start, end, self.connection.max_elements)
-        if self.state is not SessionState.ACTIVE:
+        if self.state is not _ACTIVE:
             return
         self.next_incoming_id = (self.next_incoming_id + 1) & SERIAL_MASK
         self.incoming_window -= 1
@@ -360,7 +354,7 @@ class Session:
     def on_disposition(self, data: bytes, start: int, end: int, events: list[Event]) -> None:
         """Take a disposition; ``start`` is where the list of its fields begins."""
         role, first, last, (settled, state) = read_disposition(data, start, end, self.connection.max_elements)
-        if self.state is not SessionState.ACTIVE:
+        if self.state is not _ACTIVE:
             return
         if role is SENDER:
             events.append(DispositionReceived(self, role, first, last, settled, state))

@@ -3,11 +3,13 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pairbus.amqp.conditions import FRAMING_ERROR, AmqpError
 from pairbus.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_HEADER, FrameSplitter, frame
+
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a machine may be busy
 
 
 def _all_frames(splitter: FrameSplitter) -> list[tuple[int, int, bytes]]:
@@ -27,6 +29,7 @@ FRAMES = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 65535), st.binary(
 
 
 @given(FRAMES, st.lists(st.integers(0, 1000), max_size=30))
+@unhurried
 def test_frames_come_out_whole_whatever_the_pieces(frames: list[tuple[int, int, bytes]], places: list[int]) -> None:
     splitter = FrameSplitter(512)
     found: list[tuple[int, int, bytes]] = []
@@ -74,6 +77,7 @@ def test_a_frame_that_comes_byte_by_byte_is_copied_once() -> None:
 
 
 @given(st.lists(st.integers(0, 40), max_size=20))
+@unhurried
 def test_a_header_comes_out_whole_and_frames_after_it(places: list[int]) -> None:
     splitter = FrameSplitter(512)
     header = None

@@ -359,6 +359,31 @@ def test_no_frame_is_larger_than_the_peer_takes_and_every_one_but_the_last_is_fu
     assert all(590 <= size <= 600 for size in sizes[:-1])
 
 
+def test_the_hot_frames_have_all_of_their_fields_too() -> None:
+    """Older versions of the SDK count on them."""
+    pair = attach(client=options("c", max_frame_size=600))
+    pair.receiver.grant(2)
+    (flow,) = frames_of(pair.loop.client.data_to_send())
+    pair.loop.server.receive_data(frame(0, flow), 0.0)
+    pair.outgoing.send(b"x", b"t")
+    pair.outgoing.send(bytes(800), b"t")
+    transfers = frames_of(pair.loop.server.data_to_send())
+    pair.outgoing.session.settle(1, ACCEPTED, role=SENDER)
+    pair.outgoing.session.settle(2, Rejected(Error(NOT_FOUND, "x" * 300)), role=SENDER)
+    short, long = frames_of(pair.loop.server.data_to_send())
+    assert [data[5] for data in (flow, *transfers, short)] == [11, 11, 11, 11, 6]
+    assert long[11] == 6
+
+
+def test_a_sender_knows_how_much_can_leave_now() -> None:
+    pair = attach(client=options("c", incoming_window=2, replenish_window=False))
+    pair.receiver.grant(5)
+    pair.loop.take()
+    assert pair.outgoing.sendable == 2
+    pair.outgoing.send(b"", b"")
+    assert pair.outgoing.sendable == 1
+
+
 def test_what_exceeds_the_window_waits_until_it_opens() -> None:
     pair = attach(client=options("c", incoming_window=2, replenish_window=False))
     pair.receiver.grant(10)

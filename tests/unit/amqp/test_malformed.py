@@ -31,7 +31,11 @@ from pairbus.amqp.performatives import (
     SENDER,
     Attach,
     Begin,
+    Close,
     Composite,
+    Detach,
+    Disposition,
+    End,
     Error,
     Flow,
     Open,
@@ -235,6 +239,11 @@ OPENED = (
     + frame(0, encode_composite(Begin(None, 0, 100, 100)))
     + frame(0, encode_composite(Attach("l", 0, SENDER, source=Source(), target=Target(), initial_delivery_count=0)))
 )
+OPENED_PIECES = [
+    OPENED,
+    frame(0, encode_composite(Attach("m", 1, RECEIVER, source=Source("q"), target=Target()))),
+    frame(0, encode_composite(Flow(None, 5, 0, 100, 1, 0, 8))),
+]
 
 
 @given(st.lists(st.tuples(st.sampled_from([0, 0, 0, 1, 9]), st.binary(max_size=80)), max_size=8))
@@ -248,6 +257,51 @@ def test_random_frames_on_an_open_connection_end_well(frames: list[tuple[int, by
 def test_frames_with_random_fields_end_well(frames: list[tuple[int, bytes]]) -> None:
     bodies = (b"\x00\x53" + bytes((code, 0xC0, len(rest) + 1, 3)) + rest for code, rest in frames)
     feed([OPENED, b"".join(frame(0, body) for body in bodies)], lambda: 1 << 20)
+
+
+def _any_frame(chance: random.Random) -> Composite:
+    """Make a well-formed frame that may or may not fit what went before."""
+    small = chance.choice((0, 0, 1, 2, 3))
+    number = chance.choice((0, 1, 2, 3, 50, 0x7FFFFFFF, 0xFFFFFFFF))
+    flag, other = chance.random() < 0.3, chance.random() < 0.3
+    error = Error(Symbol("amqp:x")) if chance.random() < 0.3 else None
+    match chance.randrange(12):
+        case 0:
+            return Begin(None, number, 1, 100, number) if chance.random() < 0.1 else Disposition(RECEIVER, number)
+        case 1 | 2:
+            source, target = chance.choice((Source("q"), None)), chance.choice((Target("q"), None))
+            count = None if chance.random() < 0.03 else number
+            return Attach(f"l{small}", small, flag, source=source, target=target, initial_delivery_count=count)
+        case 3 | 4:
+            handle = chance.choice((None, small, small))
+            credit = chance.choice((None, 1, 5, number))
+            return Flow(chance.choice((None, number)), 100, number, 100, handle, number, credit, None, flag, other)
+        case 5 | 6 | 7:
+            wild = chance.random() < 0.05  # most wild frames are the last ones
+            return Transfer(
+                small, number if wild else 7, None if wild else b"t", 0, other, flag, aborted=wild or small == 3
+            )
+        case 8:
+            state = chance.choice((ACCEPTED, None, Rejected(error)))
+            return Disposition(flag, number, None if chance.random() < 0.9 else 5, settled=other, state=state)
+        case 9:
+            return Detach(small, flag, error)
+        case 10:
+            return End(error) if flag else Flow(None, 0, 0, 0)
+        case _:
+            return Close(error) if chance.random() < 0.1 else Disposition(RECEIVER, 0, 100)
+
+
+def feed_frames(chance: random.Random) -> list[Event]:
+    bodies = [_any_frame(chance) for _ in range(60)]
+    pieces = [frame(int(chance.random() < 0.02), encode_composite(body)) for body in bodies]
+    return feed([*OPENED_PIECES, *pieces], lambda: chance.choice((50, 1000)))
+
+
+@given(st.integers(0, 1 << 62))
+@settings(max_examples=200, deadline=None)
+def test_well_formed_frames_in_any_order_end_well(seed: int) -> None:
+    feed_frames(random.Random(seed))
 
 
 @pytest.mark.parametrize("sasl", [SaslClient(), None])

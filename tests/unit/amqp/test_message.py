@@ -8,7 +8,7 @@ import pytest
 from azure.servicebus._pyamqp import message as sdk
 from azure.servicebus._pyamqp._decode import decode_payload
 from azure.servicebus._pyamqp._encode import encode_payload
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pairbus.amqp.composites import decode_one, encode_composite
@@ -36,6 +36,8 @@ from pairbus.amqp.message import (
 from pairbus.amqp.performatives import Map
 from pairbus.amqp.sections import Header, Properties
 from pairbus.amqp.types import Int, Symbol, Timestamp, UInt, ULong
+
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a machine may be busy
 
 TEXT = st.text("abc \N{LATIN SMALL LETTER E WITH ACUTE}", max_size=20)
 OPTIONAL_TEXT = st.none() | TEXT
@@ -71,6 +73,7 @@ BODIES = st.one_of(
 
 
 @given(HEADERS, ANNOTATIONS, ANNOTATIONS, PROPERTIES_OF_MESSAGES, st.dictionaries(TEXT, VALUES, max_size=4), BODIES)
+@unhurried
 def test_every_section_is_found_and_decoded(  # noqa: PLR0917
     header: Header,
     delivery: Map,
@@ -100,6 +103,7 @@ def test_every_section_is_found_and_decoded(  # noqa: PLR0917
 
 
 @given(HEADERS, ANNOTATIONS, PROPERTIES_OF_MESSAGES, BODIES, HEADERS | st.none(), ANNOTATIONS)
+@unhurried
 def test_rewriting_header_and_annotations_carries_every_other_byte(  # noqa: PLR0917
     header: Header,
     annotations: Map,
@@ -121,6 +125,7 @@ def test_rewriting_header_and_annotations_carries_every_other_byte(  # noqa: PLR
 
 
 @given(PROPERTIES_OF_MESSAGES, PROPERTIES_OF_MESSAGES | st.none(), st.dictionaries(TEXT, VALUES, max_size=4), BODIES)
+@unhurried
 def test_rewriting_properties_carries_body_and_annotations(
     old: Properties,
     new: Properties | None,
@@ -189,6 +194,7 @@ def test_a_body_of_too_many_sections_is_a_decode_error() -> None:
 
 
 @given(st.binary(max_size=100) | st.binary(max_size=60).map(lambda tail: b"\x00\x53\x72\xc1" + tail))
+@unhurried
 def test_random_bytes_are_a_message_or_a_decode_error(data: bytes) -> None:
     try:
         message = Message(data)
@@ -202,12 +208,14 @@ def test_random_bytes_are_a_message_or_a_decode_error(data: bytes) -> None:
 
 
 @given(PROPERTIES_OF_MESSAGES, st.data())
+@unhurried
 def test_the_short_cut_for_properties_agrees_with_the_table(properties: Properties, draw: st.DataObject) -> None:
     data = _damaged(encode_composite(properties), draw)
     assert _try(lambda: read_properties(data, 0, 3, len(data))) == _try(lambda: decode_one(Properties, data))
 
 
 @given(st.dictionaries(TEXT | SYMBOL, VALUES, max_size=4), st.data())
+@unhurried
 def test_the_short_cut_for_maps_agrees_with_the_decoder(content: Map, draw: st.DataObject) -> None:
     data = _damaged(b"..." + encode_map(content), draw)
 
@@ -233,6 +241,7 @@ def _try(call: Callable[[], object]) -> str:
 
 
 @given(st.lists(st.binary(max_size=600), max_size=5))
+@unhurried
 def test_a_batch_comes_apart_into_its_messages(bodies: list[bytes]) -> None:
     messages = [build_message(encode_data_section(body), properties=Properties(message_id=str(n)))
                 for n, body in enumerate(bodies)]  # fmt: skip

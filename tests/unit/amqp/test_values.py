@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from azure.servicebus._pyamqp._decode import decode_payload
 from azure.servicebus._pyamqp._encode import encode_value as sdk_encode_value
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pairbus.amqp.conditions import DECODE_ERROR, AmqpError
@@ -34,6 +34,8 @@ from pairbus.amqp.types import (
     UShort,
     Value,
 )
+
+unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a machine may be busy
 
 
 def _signed(bits: int) -> st.SearchStrategy[int]:
@@ -117,6 +119,7 @@ def _all_same(left: list[Any], right: list[Any]) -> bool:
 
 
 @given(VALUES)
+@unhurried
 def test_what_is_encoded_decodes_to_the_same_value_of_the_same_types(value: Value) -> None:
     encoded = encode(value)
     decoded, end = decode(encoded)
@@ -126,6 +129,7 @@ def test_what_is_encoded_decodes_to_the_same_value_of_the_same_types(value: Valu
 
 
 @given(VALUES, st.binary(max_size=20), st.binary(max_size=20))
+@unhurried
 def test_a_value_is_read_where_it_lies_among_other_bytes(value: Value, before: bytes, after: bytes) -> None:
     encoded = encode(value)
     data = before + encoded + after
@@ -135,6 +139,7 @@ def test_a_value_is_read_where_it_lies_among_other_bytes(value: Value, before: b
 
 
 @given(VALUES, st.data())
+@unhurried
 def test_a_value_cut_short_is_a_decode_error(value: Value, data: st.DataObject) -> None:
     encoded = encode(value)
     end = data.draw(st.integers(0, len(encoded) - 1))
@@ -238,6 +243,12 @@ def test_the_shortest_encoding_is_written(value: Value, octets: str) -> None:
         ("56 02", "a boolean that is neither"),
         ("73 00 11 00 00", "a character beyond Unicode"),
         ("a1 02 c3 28", "a string that is not UTF-8"),
+        ("b1 00 00 00 02 c3 28", "a wide string that is not UTF-8"),
+        ("a0", "binary without its size"),
+        ("b0 00 00", "wide binary without its size"),
+        ("a1", "a string without its size"),
+        ("d0 00 00", "a wide list without its size"),
+        ("c0 03 02 40 3f", "a list with an element of no type"),
         ("a3 02 c3 a9", "a symbol that is not ASCII"),
         ("c0 02 01", "a list longer than the bytes"),
         ("c0 00 00", "a list whose size leaves no room for its count"),
@@ -264,7 +275,15 @@ def test_malformed_bytes_are_a_decode_error(octets: str, why: str) -> None:
     assert caught.value.condition == DECODE_ERROR, why
 
 
+@pytest.mark.parametrize("octets", ["", "00 40", "a2 00", "3f", "b0 00 00 00", "a0", "a0 01", "c0"])
+def test_what_cannot_be_skipped_is_a_decode_error(octets: str) -> None:
+    data = bytes.fromhex(octets)
+    with pytest.raises(AmqpError):
+        skip(data, 0, len(data))
+
+
 @given(st.binary(max_size=200))
+@unhurried
 def test_random_bytes_decode_or_are_a_decode_error_and_skipping_agrees_on_the_length(data: bytes) -> None:
     try:
         _value, end = decode(data)
@@ -355,6 +374,7 @@ def _as_sdk_reads(value: Any) -> Any:  # noqa: ANN401 (any value)
 
 
 @given(SDK_VALUES)
+@unhurried
 def test_what_the_sdk_encodes_is_decoded(value: Value) -> None:
     output = bytearray()
     sdk_encode_value(output, value)
@@ -364,6 +384,7 @@ def test_what_the_sdk_encodes_is_decoded(value: Value) -> None:
 
 
 @given(SDK_VALUES.filter(bool))
+@unhurried
 def test_what_is_encoded_the_sdk_decodes(value: Value) -> None:
     body = encode_described(ULong(0x77), encode(value))
     assert decode_payload(memoryview(body)).value == _as_sdk_reads(value)
