@@ -406,6 +406,11 @@ class Queue:
         row = Row(key_of(self.id, self._new_number()), RowState.ACTIVE, now, None, None, None, deliveries, payload)
         self._insert([row], len(payload), [], answer)
 
+    def remember_session_state(self, session: str, state: bytes | None, answer: Answer) -> None:
+        """Store what a session remembers."""
+        self._store.journal.session_states.append((self.id, session, state))
+        self._when_durable(answer)
+
     # --- time ----------------------------------------------------------------------------------------------------
 
     @property

@@ -1,0 +1,127 @@
+"""The sessions of a queue: who has which, until when, and what each remembers."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from pairbus.broker.entities.message import Held
+from pairbus.broker.entities.queue import Answer, Queue
+from pairbus.broker.refusals import session_lock_lost, session_locked
+
+
+@dataclass(slots=True)
+class Session:
+    """A session that a receiver has.
+
+    :ivar owner: the receiver, whatever that is to the caller.
+    """
+
+    name: str
+    owner: object
+    until: int
+
+
+class Sessions:
+    """The sessions of one queue."""
+
+    def __init__(self, queue: Queue, states: Iterable[tuple[str, bytes]] = ()) -> None:
+        self.on_ready: Callable[[], None] | None = None
+        """Told when there is a session to be had that was not there before."""
+        self._queue = queue
+        self._states = dict(states)
+        self._taken: dict[str, Session] = {}
+        self._ready: dict[str, None] = {}
+        """Sessions with messages that nobody has, in the order in which they became so."""
+        for name, line in queue.lines.items():
+            if name is not None and len(line):
+                self._ready[name] = None
+
+    def message_came(self, name: str) -> None:
+        """Note that there is a message for a session."""
+        if name not in self._taken and name not in self._ready:
+            self._ready[name] = None
+            if self.on_ready is not None:
+                self.on_ready()
+
+    def accept(self, name: str, owner: object, now: int) -> Session:
+        """Lock a session by its name, whether it has messages or not."""
+        if name in self._taken:
+            raise session_locked(name)
+        self._ready.pop(name, None)
+        session = self._taken[name] = Session(name, owner, now + self._queue.settings.lock_duration)
+        return session
+
+    def accept_next(self, owner: object, now: int) -> Session | None:
+        """Lock the session that has waited longest; None: there is none."""
+        return self.accept(next(iter(self._ready)), owner, now) if self._ready else None
+
+    def held_by(self, name: str, owner: object, now: int) -> Session:
+        """Return a session that a receiver has, or refuse one whose lock has ended."""
+        session = self._taken.get(name)
+        if session is None or session.owner is not owner or session.until <= now:
+            raise session_lock_lost(name)
+        return session
+
+    def held(self, name: str, now: int) -> Session:
+        """Return a session that somebody has."""
+        session = self._taken.get(name)
+        if session is None or session.until <= now:
+            raise session_lock_lost(name)
+        return session
+
+    def renew(self, name: str, now: int) -> int:
+        """Lock a session anew, and its messages with it; return until when."""
+        session = self.held(name, now)
+        session.until = now + self._queue.settings.lock_duration
+        for message in self._locked(name):
+            self._queue.locks.renew(message, session.until)
+        return session.until
+
+    def release(self, session: Session, now: int) -> None:
+        """Give up a session; its messages that are not settled go back to their places."""
+        if self._taken.get(session.name) is not session:
+            return
+        del self._taken[session.name]
+        for message in sorted(self._locked(session.name), key=lambda held: held.sequence):
+            self._queue.locks.remove(message)
+            self._queue.put_back(message, now)
+        line = self._queue.lines.get(session.name)
+        if line is not None and len(line):
+            self.message_came(session.name)
+        else:
+            self._queue.lines.pop(session.name, None)
+
+    def state(self, name: str, now: int) -> bytes | None:
+        """Return what a session remembers."""
+        self.held(name, now)
+        return self._states.get(name)
+
+    def set_state(self, name: str, state: bytes | None, now: int, answer: Answer) -> None:
+        """Let a session remember something, or, with None, nothing."""
+        self.held(name, now)
+        if state is None:
+            self._states.pop(name, None)
+        else:
+            self._states[name] = state
+        self._queue.remember_session_state(name, state, answer)
+
+    def names(self, skip: int, top: int) -> list[str]:
+        """List the sessions that have messages or remember something, in alphabetical order."""
+        known = {name for name, line in self._queue.lines.items() if name is not None and len(line)}
+        known.update(self._states)
+        known.update(message.session for message in self._queue.locks if message.session is not None)
+        return sorted(known)[skip : skip + top]
+
+    @property
+    def wake_at(self) -> int | None:
+        """When :meth:`tick` has something to do; None: not before something else happens."""
+        return min((session.until for session in self._taken.values()), default=None)
+
+    def tick(self, now: int) -> list[Session]:
+        """Give up the sessions whose locks have ended, and return them."""
+        ended = [session for session in self._taken.values() if session.until <= now]
+        for session in ended:
+            self.release(session, now)
+        return ended
+
+    def _locked(self, name: str) -> list[Held]:
+        return [held for held in self._queue.locks if held.session == name]
