@@ -233,11 +233,21 @@ class Queue:
         self.deferred.difference_update(numbers)
         return self._take_away(found) if delete else self._lock(found, now, None)
 
-    def peek(self, first: int, most: int, now: int) -> list[Held]:
-        """Look at messages from a sequence number on, whatever their state; nothing changes."""
+    def peek(self, first: int, most: int, now: int, *, session: str | None = None) -> list[Held]:
+        """Look at messages, of one session or all, from a sequence number on, whatever their state; nothing changes."""
         self.used_at = now
-        rows = self._store.browse(self.id, first, most)
-        return [Held(row) for row in rows if sequence_of(row.key) not in self._leaving]
+        found: list[Held] = []
+        while len(found) < most:
+            rows = self._store.browse(self.id, first, most)
+            found.extend(
+                Held(row)
+                for row in rows
+                if sequence_of(row.key) not in self._leaving and (session is None or row.session == session)
+            )
+            if len(rows) < most:
+                break
+            first = sequence_of(rows[-1].key) + 1
+        return found[:most]
 
     def _first(self, most: int, now: int, session: str | None) -> list[Held]:
         self.used_at = now
@@ -317,6 +327,14 @@ class Queue:
         """Put a message back into its place, with some application properties set."""
         held = self._unlock(token, now)
         self._change(held, properties)
+        self.put_back(held, now)
+        self._when_durable(answer)
+
+    def release(self, token: bytes, now: int, answer: Answer) -> None:
+        """Put a message back that its receiver has not looked at: the delivery does not count."""
+        held = self._unlock(token, now)
+        held.deliveries -= 1
+        self._store.journal.deliveries.append((key_of(self.id, held.sequence), held.deliveries))
         self.put_back(held, now)
         self._when_durable(answer)
 

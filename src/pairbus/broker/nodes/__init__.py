@@ -1,0 +1,1 @@
+"""What a link can attach to."""

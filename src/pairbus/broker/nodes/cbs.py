@@ -1,0 +1,34 @@
+"""``$cbs``: clients put their tokens here."""
+
+from collections.abc import Callable
+
+from pairbus.broker.nodes.requests import Answers, Request, status
+
+PUT_TOKEN = "put-token"  # noqa: S105 (the name of an operation)
+
+
+class TokenNode:
+    """Answers ``put-token`` requests.
+
+    :param accept: takes the audience and the token; tells whether it is good.
+    """
+
+    def __init__(self, answers: Answers, accept: Callable[[str, str], bool]) -> None:
+        self._answers = answers
+        self._accept = accept
+
+    def handle(self, request: Request) -> None:
+        """Take a token."""
+        asked = request.application_properties
+        token = request.body
+        if isinstance(token, bytes):
+            token = token.decode(errors="replace")
+        if asked.get("operation") != PUT_TOKEN or not isinstance(token, str):
+            self._answer(request, 400, "put-token, with the token as the body, is all there is.")
+        elif self._accept(str(asked.get("name", "")), token):
+            self._answer(request, 202, "Accepted")
+        else:
+            self._answer(request, 401, "The token is not valid: its signature, its expiry or its audience is wrong.")
+
+    def _answer(self, request: Request, code: int, description: str) -> None:
+        self._answers.send(request, {"status-code": status(code), "status-description": description}, None)

@@ -1,0 +1,128 @@
+"""Those who wait for the messages of one queue, and whose turn it is."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from pairbus.broker.entities.queue import Queue
+from pairbus.broker.entities.sessions import Session, Sessions
+
+TURN = 100
+"""How many messages one receiver gets before it is the next one's turn."""
+
+
+class Consumer(Protocol):
+    """A receiver."""
+
+    session: Session | None
+
+    @property
+    def wants(self) -> int:
+        """How many messages it takes now."""
+        ...
+
+    def give(self, most: int) -> int:
+        """Give it so many messages at most; return how many there were."""
+        ...
+
+    def accepted(self, session: Session) -> None:
+        """Give it the session that it waits for."""
+        ...
+
+    def gave_up(self) -> None:
+        """Tell it that no session came in time."""
+        ...
+
+    def session_ended(self) -> None:
+        """Tell it that its session's lock has ended."""
+        ...
+
+
+class Consumers:
+    """The receivers of one queue. Whoever has credit gets messages in turn."""
+
+    def __init__(self, queue: Queue, sessions: Sessions | None, clock: Callable[[], int]) -> None:
+        self._queue = queue
+        self._sessions = sessions
+        self._clock = clock
+        self._receivers: dict[Consumer, None] = {}
+        self._waiting: dict[Consumer, int] = {}
+        """Who waits for a session, and until when."""
+        self._serving = False
+        queue.on_available = self._message_came
+        if sessions is not None:
+            sessions.on_ready = self._hand_out_sessions
+
+    def add(self, consumer: Consumer) -> None:
+        """Let a receiver take part."""
+        self._receivers[consumer] = None
+
+    def remove(self, consumer: Consumer) -> None:
+        """Let a receiver go; its session is free again."""
+        self._receivers.pop(consumer, None)
+        self._waiting.pop(consumer, None)
+        if consumer.session is not None and self._sessions is not None:
+            self._sessions.release(consumer.session, self._clock())
+            self._hand_out_sessions()
+
+    def wait_for_session(self, consumer: Consumer, until: int) -> None:
+        """Let a receiver wait for a session with messages."""
+        self._waiting[consumer] = until
+        self._hand_out_sessions()
+
+    def serve(self) -> None:
+        """Give out messages, as long as there are some and somebody wants them."""
+        if self._serving:
+            return
+        self._serving = True
+        try:
+            while self._one_round():
+                pass
+        finally:
+            self._serving = False
+
+    def _one_round(self) -> bool:
+        gave = False
+        for consumer in list(self._receivers):
+            wants = min(consumer.wants, TURN)
+            if wants <= 0:
+                continue
+            line = self._queue.lines.get(consumer.session.name if consumer.session is not None else None)
+            if line is None or not len(line):
+                continue
+            if consumer.give(wants):
+                gave = True
+                self._receivers.pop(consumer, None)
+                self._receivers[consumer] = None  # it was its turn
+        return gave
+
+    def _message_came(self, session: str | None) -> None:
+        if session is not None and self._sessions is not None:
+            self._sessions.message_came(session)
+        if self._receivers:
+            self.serve()
+
+    def _hand_out_sessions(self) -> None:
+        while self._waiting and self._sessions is not None:
+            consumer = next(iter(self._waiting))
+            session = self._sessions.accept_next(consumer, self._clock())
+            if session is None:
+                return
+            del self._waiting[consumer]
+            consumer.accepted(session)
+
+    @property
+    def wake_at(self) -> int | None:
+        """When :meth:`tick` has something to do; None: not before something else happens."""
+        return min(self._waiting.values(), default=None)
+
+    def tick(self, now: int) -> None:
+        """Send away those who have waited for a session long enough, and those whose session has ended."""
+        if self._sessions is not None:
+            for session in self._sessions.tick(now):
+                owner = session.owner
+                for consumer in list(self._receivers):
+                    if consumer is owner:
+                        consumer.session_ended()
+        for consumer in [each for each, until in self._waiting.items() if until <= now]:
+            del self._waiting[consumer]
+            consumer.gave_up()

@@ -1,0 +1,203 @@
+"""``$management`` of an entity: what the SDK does besides sending, receiving and settling on links."""
+
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from pairbus.amqp import AmqpError
+from pairbus.amqp.performatives import Map
+from pairbus.amqp.types import Array, Timestamp
+from pairbus.broker.entities.message import MESSAGE_STATE, Held, outgoing, read_incoming
+from pairbus.broker.entities.queue import Answer
+from pairbus.broker.entities.sessions import Sessions
+from pairbus.broker.namespace import Namespace, QueueNode
+from pairbus.broker.nodes.requests import Answers, Request, status
+from pairbus.broker.refusals import (
+    MESSAGE_LOCK_LOST,
+    MESSAGE_NOT_FOUND,
+    SESSION_LOCK_LOST,
+    RefusedError,
+    bad_argument,
+    session_not_supported,
+)
+
+VENDOR: Final = "com.microsoft:"
+OK: Final = 200
+NO_CONTENT: Final = 204
+BAD_REQUEST: Final = 400
+STATUS: Final = {MESSAGE_LOCK_LOST: 410, SESSION_LOCK_LOST: 410, MESSAGE_NOT_FOUND: 404}
+_DELETES: Final = 0
+"""The receiver-settle-mode of a receiver that deletes."""
+
+
+class ManagementNode:
+    """Answers the management requests for one entity."""
+
+    def __init__(self, namespace: Namespace, node: QueueNode, answers: Answers, changed: Callable[[], None]) -> None:
+        self._namespace = namespace
+        self._node = node
+        self._queue = node.queue
+        self._answers = answers
+        self._changed = changed
+        self._operations: Mapping[str, Callable[[Request, Map], None]] = {
+            "peek-message": self._peek,
+            "schedule-message": self._schedule,
+            "cancel-scheduled-message": self._cancel,
+            "renew-lock": self._renew,
+            "renew-session-lock": self._renew_session,
+            "get-session-state": self._get_state,
+            "set-session-state": self._set_state,
+            "get-message-sessions": self._list_sessions,
+            "receive-by-sequence-number": self._receive_deferred,
+            "update-disposition": self._update_disposition,
+        }
+
+    def handle(self, request: Request) -> None:
+        """Carry out a request."""
+        name = str(request.application_properties.get("operation", ""))
+        operation = self._operations.get(name.removeprefix(VENDOR))
+        body = request.body
+        try:
+            if operation is None:
+                raise bad_argument(f"The operation '{name}' is not supported.")
+            operation(request, body if isinstance(body, dict) else {})
+        except RefusedError as refused:
+            self._refuse(request, refused)
+        except AmqpError as error:
+            self._refuse(request, RefusedError(error.condition, error.description))
+        except (KeyError, TypeError, ValueError) as error:
+            self._refuse(request, bad_argument(f"The request '{name}' is not valid: {error!r}."))
+        self._changed()
+
+    # --- answering -----------------------------------------------------------------------------------------------
+
+    def _answer(self, request: Request, body: Map | None = None, code: int = OK) -> None:
+        properties = {"statusCode": status(code), "statusDescription": "OK"}
+        self._answers.send(request, properties, {} if body is None else body)
+
+    def _refuse(self, request: Request, refused: RefusedError) -> None:
+        code = STATUS.get(refused.condition, BAD_REQUEST)
+        properties: dict[str, Any] = {
+            "statusCode": status(code),
+            "statusDescription": refused.description,
+            "errorCondition": refused.condition,
+        }
+        self._answers.send(request, properties, None)
+
+    def _when_durable(self, request: Request, body: Map | None = None) -> Answer:
+        def answer(refused: RefusedError | None) -> None:
+            if refused is None:
+                self._answer(request, body)
+            else:
+                self._refuse(request, refused)
+            self._changed()
+
+        return answer
+
+    @property
+    def _now(self) -> int:
+        return self._namespace.clock()
+
+    @property
+    def _sessions(self) -> Sessions:
+        if self._node.sessions is None:
+            raise session_not_supported(self._queue.path)
+        return self._node.sessions
+
+    # --- the operations ------------------------------------------------------------------------------------------
+
+    def _peek(self, request: Request, body: Map) -> None:
+        session = body.get("session-id")
+        found = self._queue.peek(
+            int(body["from-sequence-number"]), int(body["message-count"]), self._now, session=session
+        )
+        messages = [{"message": outgoing(held, extra={MESSAGE_STATE: status(held.state)})} for held in found]
+        self._answer(request, {"messages": messages}, OK if messages else NO_CONTENT)
+
+    def _schedule(self, request: Request, body: Map) -> None:
+        messages = [read_incoming(bytes(entry["message"])) for entry in body["messages"]]
+        answered: Map = {}
+        numbers = self._queue.send(messages, self._now, self._when_durable(request, answered))
+        answered["sequence-numbers"] = Array(numbers)
+
+    def _cancel(self, request: Request, body: Map) -> None:
+        numbers = [int(number) for number in body["sequence-numbers"]]
+        self._queue.cancel_scheduled(numbers, self._now, self._when_durable(request))
+
+    def _renew(self, request: Request, body: Map) -> None:
+        ends = [Timestamp(self._queue.renew(_token(token), self._now)) for token in body["lock-tokens"]]
+        self._answer(request, {"expirations": Array(ends)})
+
+    def _renew_session(self, request: Request, body: Map) -> None:
+        self._answer(request, {"expiration": Timestamp(self._sessions.renew(body["session-id"], self._now))})
+
+    def _get_state(self, request: Request, body: Map) -> None:
+        self._answer(request, {"session-state": self._sessions.state(body["session-id"], self._now)})
+
+    def _set_state(self, request: Request, body: Map) -> None:
+        state = body.get("session-state")
+        state = None if state is None else bytes(state)
+        self._sessions.set_state(body["session-id"], state, self._now, self._when_durable(request))
+
+    def _list_sessions(self, request: Request, body: Map) -> None:
+        skip, top = int(body.get("skip") or 0), int(body.get("top") or 100)
+        names = self._sessions.names(skip, top)
+        answer = {"skip": status(skip + len(names)), "sessions-ids": Array(names)}
+        self._answer(request, answer if names else None, OK if names else NO_CONTENT)
+
+    def _receive_deferred(self, request: Request, body: Map) -> None:
+        numbers = [int(number) for number in body["sequence-numbers"]]
+        deletes = int(body["receiver-settle-mode"]) == _DELETES
+        found = self._queue.take_deferred(numbers, self._now, delete=deletes)
+        self._answer(request, {"messages": [_deferred(held) for held in found]})
+
+    def _update_disposition(self, request: Request, body: Map) -> None:
+        tokens = [_token(token) for token in body["lock-tokens"]]
+        outcome = str(body["disposition-status"])
+        properties = {str(name): value for name, value in (body.get("properties-to-modify") or {}).items()}
+        waiting = len(tokens)
+        failed: list[RefusedError] = []
+
+        def answer(refused: RefusedError | None) -> None:
+            nonlocal waiting
+            waiting -= 1
+            failed.extend([refused] if refused is not None else [])
+            if waiting == 0:
+                self._when_durable(request)(failed[0] if failed else None)
+
+        for token in tokens:
+            self._settle(token, outcome, properties, body, answer)
+
+    def _settle(self, token: bytes, outcome: str, properties: Map, body: Map, answer: Answer) -> None:
+        queue, now = self._queue, self._now
+        match outcome:
+            case "completed":
+                queue.complete(token, now, answer)
+            case "abandoned":
+                queue.abandon(token, now, answer, properties)
+            case "defered":
+                queue.defer(token, now, answer, properties)
+            case "suspended":
+                queue.dead_letter(
+                    token,
+                    now,
+                    answer,
+                    reason=body.get("deadletter-reason"),
+                    description=body.get("deadletter-description"),
+                    properties=properties,
+                )
+            case _:
+                raise bad_argument(f"The disposition '{outcome}' is not supported.")
+
+
+def _token(value: object) -> bytes:
+    if not isinstance(value, uuid.UUID):
+        raise bad_argument(f"A lock token is a uuid, not {value!r}.")
+    return value.bytes_le
+
+
+def _deferred(held: Held) -> dict[str, Any]:
+    entry: dict[str, Any] = {"message": outgoing(held)}
+    if held.token is not None:
+        entry["lock-token"] = uuid.UUID(bytes_le=held.token)
+    return entry

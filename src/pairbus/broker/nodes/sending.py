@@ -1,0 +1,65 @@
+"""A client's link that sends to an entity."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from pairbus.amqp import AmqpError, ReceiverLink, split_batch
+from pairbus.amqp.events import DeliveryReceived
+from pairbus.amqp.performatives import ACCEPTED, BATCH_FORMAT, Error, Rejected
+from pairbus.broker.entities.message import Incoming, read_incoming
+from pairbus.broker.entities.queue import Queue
+from pairbus.broker.namespace import Namespace
+from pairbus.broker.refusals import RefusedError
+
+Changed: TypeAlias = Callable[[], None]
+"""Told when a connection has something to send that it did not have before."""
+
+CREDIT = 1000
+"""What a sender is granted; filled again at half."""
+
+
+class SendingNode:
+    """Takes messages into a queue; each is answered once it is durable."""
+
+    def __init__(self, namespace: Namespace, queue: Queue, link: ReceiverLink, changed: Changed) -> None:
+        self._namespace = namespace
+        self._queue = queue
+        self._link = link
+        self._changed = changed
+
+    def attached(self) -> None:
+        """Begin."""
+        self._link.accept(max_message_size=self._queue.settings.max_message_bytes)
+        self._link.grant(CREDIT)
+
+    def on_delivery(self, delivery: DeliveryReceived) -> None:
+        """Take a message or a batch."""
+        link = self._link
+
+        def answer(refused: RefusedError | None) -> None:
+            if not delivery.settled:
+                link.settle(delivery, ACCEPTED if refused is None else rejected(refused.error))
+            self._changed()
+
+        if link.credit < CREDIT // 2:
+            link.grant(CREDIT)
+        try:
+            self._queue.send(_messages(delivery), self._namespace.clock(), answer)
+        except RefusedError as refused:
+            answer(refused)
+        except AmqpError as error:
+            answer(RefusedError(error.condition, error.description))
+
+    def detached(self) -> None:
+        """End."""
+
+
+def rejected(error: Error) -> Rejected:
+    """Return an outcome that the SDK can read: it wants all three fields of the error."""
+    return Rejected(Error(error.condition, error.description, error.info or {}))
+
+
+def _messages(delivery: DeliveryReceived) -> list[Incoming]:
+    if delivery.message_format == BATCH_FORMAT:
+        return [read_incoming(payload) for payload in split_batch(delivery.payload)]
+    return [read_incoming(delivery.payload)]

@@ -1,0 +1,276 @@
+"""The broker on a socket: one event loop, a port per namespace, a connection per client."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from pairbus.amqp import Connection, ConnectionOptions, ReceiverLink, SaslServer, SenderLink, SentDelivery, Side
+from pairbus.amqp.conditions import CONNECTION_FORCED
+from pairbus.amqp.events import (
+    Closed,
+    DeliveryReceived,
+    DispositionReceived,
+    Event,
+    FlowChanged,
+    LinkDetached,
+    LinkRequested,
+)
+from pairbus.amqp.performatives import SENDER, Error, Source, Target
+from pairbus.broker.namespace import Namespace
+from pairbus.broker.nodes.cbs import TokenNode
+from pairbus.broker.nodes.management import ManagementNode
+from pairbus.broker.nodes.receiving import ReceivingNode
+from pairbus.broker.nodes.requests import Answers, RequestsNode
+from pairbus.broker.nodes.sending import SendingNode
+from pairbus.broker.refusals import RefusedError, not_found
+
+CBS: Final = "$cbs"
+MANAGEMENT: Final = "/$management"
+IDLE_TIMEOUT: Final = 120.0
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class Node(Protocol):
+    """What a link is attached to."""
+
+    def attached(self) -> None:
+        """Begin."""
+        ...
+
+    def detached(self) -> None:
+        """End."""
+        ...
+
+
+class ServerConnection(asyncio.Protocol):
+    """One client."""
+
+    def __init__(self, server: "NamespaceServer") -> None:
+        self._server = server
+        self._namespace = server.namespace
+        self._transport: asyncio.Transport | None = None
+        options = ConnectionOptions(container_id=server.namespace.name, idle_timeout=IDLE_TIMEOUT)
+        self._connection = Connection(Side.SERVER, options, sasl=SaslServer(), now=server.monotonic())
+        self._answers: dict[str, Answers] = {}
+
+    # --- the socket ----------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin."""
+        if isinstance(transport, asyncio.Transport):
+            self._transport = transport
+        self._server.connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what the client says."""
+        self._handle(self._connection.receive_data(data, self._server.monotonic()))
+        self._namespace.store.flush()
+        self.flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        del exc
+        self._handle(self._connection.connection_lost())
+        self._namespace.store.flush()
+        self._server.connections.discard(self)
+        self._server.changed()
+
+    def pause_writing(self) -> None:
+        """Read no more from a client that does not read what it is sent."""
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Read again."""
+        if self._transport is not None:
+            self._transport.resume_reading()
+
+    def flush(self) -> None:
+        """Write what there is to be sent."""
+        data = self._connection.data_to_send()
+        if data and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def tick(self, now: float) -> float | None:
+        """Do what time demands; return when to come again."""
+        self._handle(self._connection.tick(now))
+        self.flush()
+        return self._connection.wake_at
+
+    def close(self, error: Error) -> None:
+        """End the connection with an error that the client hears."""
+        self._connection.close(error)
+        self.flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    # --- events --------------------------------------------------------------------------------------------------
+
+    def _handle(self, events: list[Event]) -> None:
+        for event in events:
+            match event:
+                case DeliveryReceived(link):
+                    self._node(link, SendingNode, RequestsNode).on_delivery(event)
+                case DispositionReceived():
+                    self._on_disposition(event)
+                case FlowChanged(link) if isinstance(link, SenderLink):
+                    self._on_flow(link)
+                case LinkRequested(link):
+                    self._on_attach(link)
+                case LinkDetached(link):
+                    self._on_detach(link)
+                case Closed():
+                    if self._transport is not None:
+                        self.flush()
+                        self._transport.close()
+                case _:
+                    pass
+        if events:
+            self._server.changed()
+
+    @staticmethod
+    def _node(link: ReceiverLink, *_kinds: type[SendingNode] | type[RequestsNode]) -> SendingNode | RequestsNode:
+        node = link.context
+        assert isinstance(node, SendingNode | RequestsNode)  # noqa: S101 (what _on_attach has put there)
+        return node
+
+    def _on_disposition(self, event: DispositionReceived) -> None:
+        by_node: dict[ReceivingNode, list[SentDelivery]] = {}
+        for delivery in event.deliveries:
+            node = delivery.link.context
+            if isinstance(node, ReceivingNode):
+                by_node.setdefault(node, []).append(delivery)
+        for node, deliveries in by_node.items():
+            node.on_disposition(event, deliveries)
+
+    def _on_flow(self, link: SenderLink) -> None:
+        if isinstance(link.context, ReceivingNode):
+            link.context.on_flow()
+        elif isinstance(link.context, Answers):
+            link.context.flush()
+
+    def _on_detach(self, link: object) -> None:
+        context = getattr(link, "context", None)
+        if isinstance(context, Answers) and isinstance(link, SenderLink):
+            context.detach(link)
+        elif isinstance(context, SendingNode | RequestsNode | ReceivingNode):
+            context.detached()
+
+    # --- attaching -----------------------------------------------------------------------------------------------
+
+    def _on_attach(self, link: SenderLink | ReceiverLink) -> None:
+        address = _address(link)
+        try:
+            if address.lower() == CBS:
+                self._attach_requests(link, CBS, TokenNode(self._answers_of(CBS), self._accept_token).handle)
+            elif address.lower().endswith(MANAGEMENT):
+                node = self._namespace.get(address[: -len(MANAGEMENT)])
+                answers = self._answers_of(address.lower())
+                handle = ManagementNode(self._namespace, node, answers, self._server.changed).handle
+                self._attach_requests(link, address.lower(), handle)
+            else:
+                self._attach_entity(link, address)
+        except RefusedError as refused:
+            link.context = None
+            link.refuse(refused.error)
+
+    def _attach_requests(self, link: SenderLink | ReceiverLink, address: str, handle: Callable[..., None]) -> None:
+        if isinstance(link, SenderLink):
+            link.context = self._answers_of(address)
+            link.context.attach(link)
+        else:
+            link.context = RequestsNode(link, handle)
+            link.context.attached()
+
+    def _attach_entity(self, link: SenderLink | ReceiverLink, address: str) -> None:
+        node = self._namespace.get(address)
+        if isinstance(link, SenderLink):
+            link.context = ReceivingNode(self._namespace, node, link, self._server.changed)
+        else:
+            if node.queue.dead is None:
+                raise not_found(address)
+            link.context = SendingNode(self._namespace, node.queue, link, self._server.changed)
+        link.context.attached()
+
+    def _answers_of(self, address: str) -> Answers:
+        return self._answers.setdefault(address, Answers())
+
+    def _accept_token(self, audience: str, token: str) -> bool:
+        del audience, token
+        self._connection.trust()
+        return True
+
+
+def _address(link: SenderLink | ReceiverLink) -> str:
+    """Return the entity that a link is for, without the host: ``orders`` of ``amqps://host:port/orders``."""
+    remote = link.remote
+    terminus = None if remote is None else (remote.source if link.role is SENDER else remote.target)
+    address = str(terminus.address or "") if isinstance(terminus, Source | Target) else ""
+    if "://" in address:
+        address = address.partition("://")[2].partition("/")[2]
+    return address.strip("/")
+
+
+class NamespaceServer:
+    """One namespace on one port."""
+
+    def __init__(self, namespace: Namespace, loop: asyncio.AbstractEventLoop) -> None:
+        self.namespace = namespace
+        self.connections: set[ServerConnection] = set()
+        self.port = 0
+        self._loop = loop
+        self._server: asyncio.Server | None = None
+        self._flush_planned = False
+        self._wake: asyncio.TimerHandle | None = None
+
+    def monotonic(self) -> float:
+        """The loop's time."""
+        return self._loop.time()
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen; port 0: any that is free."""
+        self._server = await self._loop.create_server(lambda: ServerConnection(self), host, port)
+        self.port = self._server.sockets[0].getsockname()[1]
+        self._plan_wake()
+
+    def changed(self) -> None:
+        """Have all connections write what they have to say, and the store what has gathered, once, soon."""
+        if not self._flush_planned:
+            self._flush_planned = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_planned = False
+        self.namespace.store.flush()
+        for connection in list(self.connections):
+            connection.flush()
+        self._plan_wake()
+
+    def _plan_wake(self) -> None:
+        """Wake when the next lock, message, schedule or heartbeat is due."""
+        due = self.namespace.wake_at
+        delay = 1.0 if due is None else min(1.0, max(0.0, (due - self.namespace.clock()) / 1000))
+        if self._wake is not None:
+            self._wake.cancel()
+        self._wake = self._loop.call_later(delay, self._on_wake)
+
+    def _on_wake(self) -> None:
+        now = self.monotonic()
+        for connection in list(self.connections):
+            connection.tick(now)
+        self.namespace.tick()
+        self._flush()
+
+    async def stop(self) -> None:
+        """Take no more clients, tell those that are there, and make everything durable."""
+        if self._server is not None:
+            self._server.close()
+        if self._wake is not None:
+            self._wake.cancel()
+        for connection in list(self.connections):
+            connection.close(Error(CONNECTION_FORCED, "The broker is shutting down."))
+        if self._server is not None:
+            await self._server.wait_closed()
+        self.namespace.store.close()
