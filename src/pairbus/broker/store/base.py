@@ -59,7 +59,8 @@ class EntityRow(NamedTuple):
     """An entity.
 
     :ivar description: its settings, JSON.
-    :ivar next_sequence: no message of the entity has had this sequence number or a later one.
+    :ivar next_sequence: no message of the entity has had this sequence number or a later one. The store raises it with
+        every row that it takes, and never lowers it: an entity need not be journalled for each message.
     """
 
     id: int
@@ -87,7 +88,7 @@ class Journal:
     entities: list[EntityRow] = field(default_factory=list[EntityRow])
     """Entities that are new or have changed."""
     rows: list[Row] = field(default_factory=list[Row])
-    """Messages that are new, or replace the one of the same key."""
+    """Messages that are new, or replace the one of the same key. Their entity is journalled before or with them."""
     states: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     """Key and new :class:`RowState`."""
     deliveries: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
@@ -97,11 +98,28 @@ class Journal:
     session_states: list[tuple[int, str, bytes | None]] = field(default_factory=list[tuple[int, str, bytes | None]])
     """Entity, session and its state; None: it has none any more."""
     seen: list[tuple[int, str, int]] = field(default_factory=list[tuple[int, str, int]])
-    """Entity, message id and until when it is remembered, for duplicate detection."""
+    """Entity, message id and until when it is remembered, for duplicate detection. The latest time counts."""
+    forgotten: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """Entity and time: the message ids that were remembered until then, or less long, need no room any more."""
     dropped: list[int] = field(default_factory=list[int])
     """Ids of entities that are gone, with all they had."""
     durable: list[Durable] = field(default_factory=list[Durable])
     """Who waits for all this."""
+
+    def is_empty(self) -> bool:
+        """Tell whether there is nothing to be made durable and nobody waits."""
+        return not (
+            self.durable
+            or self.rows
+            or self.removed
+            or self.deliveries
+            or self.states
+            or self.entities
+            or self.session_states
+            or self.seen
+            or self.forgotten
+            or self.dropped
+        )
 
 
 class Store(Protocol):
@@ -157,17 +175,25 @@ class Store(Protocol):
         ...
 
     def flush(self) -> None:
-        """Begin to make durable what has gathered, or let it gather further while a commit is under way."""
+        """Begin to make durable what has gathered, or let it gather further while a commit is under way.
+
+        Calls nobody back before it returns.
+        """
         ...
 
     def close(self) -> None:
-        """Make durable what has gathered, call back, and end. Blocks."""
+        """Make durable what has gathered, call back, and end. Blocks. Whatever is asked of it later is refused."""
         ...
 
 
 def key_of(entity: int, sequence_number: int) -> int:
     """Return the key of a message."""
     return entity << SEQUENCE_BITS | sequence_number
+
+
+def entity_of(key: int) -> int:
+    """Return the id of the entity in a key."""
+    return key >> SEQUENCE_BITS
 
 
 def sequence_of(key: int) -> int:

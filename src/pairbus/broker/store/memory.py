@@ -1,0 +1,139 @@
+"""A store that forgets everything with the process: for tests, notebooks and brokers without a directory."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from pairbus.broker.store.base import (
+    EntityRow,
+    IndexRow,
+    Journal,
+    Row,
+    StoreError,
+    entity_of,
+    key_of,
+    sequence_of,
+)
+from pairbus.broker.store.callbacks import call_back
+
+
+class MemoryStore:
+    """Keeps what it is given in dictionaries.
+
+    :param notify: runs a function on the owner's thread, later. Callbacks come that way, as from a store that has to
+        wait for a disk.
+    """
+
+    def __init__(self, notify: Callable[[Callable[[], None]], None]) -> None:
+        self.journal = Journal()
+        self._notify = notify
+        self._closed = False
+        self._taken: deque[Journal] = deque()
+        self._entities: dict[int, EntityRow] = {}
+        self._rows: dict[int, dict[int, Row]] = {}
+        self._session_states: dict[int, dict[str, bytes]] = {}
+        self._seen: dict[int, dict[str, int]] = {}
+
+    def entities(self) -> Sequence[EntityRow]:
+        """Return all entities."""
+        self._refuse_if_closed()
+        return [self._entities[entity] for entity in sorted(self._entities)]
+
+    def index(self, entity: int) -> Iterator[IndexRow]:
+        """Return what is stored of an entity's messages, in the order of their sequence numbers."""
+        self._refuse_if_closed()
+        rows = self._rows.get(entity, {})
+        return (
+            IndexRow(row.key, row.state, row.expires, row.due, row.session, len(row.payload))
+            for row in (rows[key] for key in sorted(rows))
+        )
+
+    def load(self, keys: Sequence[int]) -> list[Row]:
+        """Return stored messages in the order of the keys; those that are gone are left out."""
+        self._refuse_if_closed()
+        found = (self._rows.get(entity_of(key), {}).get(key) for key in keys)
+        return [row for row in found if row is not None]
+
+    def session_states(self, entity: int) -> Iterable[tuple[str, bytes]]:
+        """Return the stored session states of an entity."""
+        self._refuse_if_closed()
+        return sorted(self._session_states.get(entity, {}).items())
+
+    def seen(self, entity: int, now: int) -> Iterable[tuple[str, int]]:
+        """Return the message ids that an entity still remembers, and until when."""
+        self._refuse_if_closed()
+        return [(name, until) for name, until in self._seen.get(entity, {}).items() if until > now]
+
+    def flush(self) -> None:
+        """Take what has gathered, and call back by way of ``notify``."""
+        self._refuse_if_closed()
+        if not self.journal.is_empty():
+            self._take()
+            self._notify(self._settle)
+
+    def close(self) -> None:
+        """Take what has gathered, call back, and end."""
+        while not self._closed and (self._taken or not self.journal.is_empty()):
+            self._take()
+            self._settle()
+        self._closed = True
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise StoreError("the store in memory is closed")
+
+    def _take(self) -> None:
+        journal, self.journal = self.journal, Journal()
+        self._carry_out(journal)
+        self._taken.append(journal)
+
+    def _settle(self) -> None:
+        while self._taken:
+            call_back(self._taken.popleft(), None)
+
+    def _carry_out(self, journal: Journal) -> None:
+        for entity in journal.entities:
+            self._entities[entity.id] = entity._replace(
+                next_sequence=max(entity.next_sequence, self._next_sequence(entity.id))
+            )
+        for row in journal.rows:
+            self._put(row)
+        for key, state in journal.states:
+            self._change(key, state=state)
+        for key, deliveries in journal.deliveries:
+            self._change(key, deliveries=deliveries)
+        for key in journal.removed:
+            self._rows.get(entity_of(key), {}).pop(key, None)
+        self._carry_out_the_rest(journal)
+
+    def _carry_out_the_rest(self, journal: Journal) -> None:
+        for entity, session, state in journal.session_states:
+            if state is None:
+                self._session_states.get(entity, {}).pop(session, None)
+            else:
+                self._session_states.setdefault(entity, {})[session] = state
+        for entity, name, until in journal.seen:
+            names = self._seen.setdefault(entity, {})
+            names[name] = max(until, names.get(name, until))
+        for entity, time in journal.forgotten:
+            self._seen[entity] = {name: until for name, until in self._seen.get(entity, {}).items() if until > time}
+        for entity in journal.dropped:
+            self._entities.pop(entity, None)
+            self._rows.pop(entity, None)
+            self._session_states.pop(entity, None)
+            self._seen.pop(entity, None)
+
+    def _next_sequence(self, entity: int) -> int:
+        known = self._entities.get(entity)
+        return known.next_sequence if known else 0
+
+    def _put(self, row: Row) -> None:
+        entity = entity_of(row.key)
+        self._rows.setdefault(entity, {})[row.key] = row
+        known = self._entities.get(entity)
+        if known is not None and row.key >= key_of(entity, known.next_sequence):
+            self._entities[entity] = known._replace(next_sequence=sequence_of(row.key) + 1)
+
+    def _change(self, key: int, **values: int) -> None:
+        rows = self._rows.get(entity_of(key), {})
+        if key in rows:
+            rows[key] = rows[key]._replace(**values)

@@ -1,0 +1,92 @@
+-- Queries by name. {rows} stands for as many rows of question marks as are written at once, {keys} for a list of keys.
+
+-- name: entities
+-- All entities, for opening.
+SELECT id, path, description, next_sequence FROM entity ORDER BY id;
+
+-- name: put_entity
+-- A new entity or new settings. The sequence never goes back, whatever the entity knew when it was journalled.
+INSERT INTO entity (id, path, description, next_sequence) VALUES (?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET
+    path = excluded.path,
+    description = excluded.description,
+    next_sequence = max(next_sequence, excluded.next_sequence);
+
+-- name: raise_sequence
+-- Messages up to a sequence number were stored.
+UPDATE entity SET next_sequence = max(next_sequence, ?) WHERE id = ?;
+
+-- name: drop_entity
+DELETE FROM entity WHERE id = ?;
+
+-- name: index
+-- One page of an entity's messages, without bodies.
+SELECT key, state, expires, due, session, size FROM meta WHERE key BETWEEN ? AND ? ORDER BY key LIMIT ?;
+
+-- name: load_range
+-- Neighbours. CROSS JOIN: SQLite is to walk through meta and look up bodies, not the other way round.
+SELECT meta.key, state, enqueued, expires, due, session, deliveries, body
+FROM meta CROSS JOIN payload ON payload.key = meta.key
+WHERE meta.key BETWEEN ? AND ? ORDER BY meta.key;
+
+-- name: load_keys
+SELECT meta.key, state, enqueued, expires, due, session, deliveries, body
+FROM meta CROSS JOIN payload ON payload.key = meta.key
+WHERE meta.key IN ({keys});
+
+-- name: put_meta
+REPLACE INTO meta (key, state, enqueued, expires, due, session, deliveries, size) VALUES {rows};
+
+-- name: put_payload
+REPLACE INTO payload (key, body) VALUES {rows};
+
+-- name: set_state_range
+UPDATE meta SET state = ? WHERE key BETWEEN ? AND ?;
+
+-- name: set_state_keys
+UPDATE meta SET state = ? WHERE key IN ({keys});
+
+-- name: set_deliveries_range
+UPDATE meta SET deliveries = ? WHERE key BETWEEN ? AND ?;
+
+-- name: set_deliveries_keys
+UPDATE meta SET deliveries = ? WHERE key IN ({keys});
+
+-- name: remove_meta_range
+DELETE FROM meta WHERE key BETWEEN ? AND ?;
+
+-- name: remove_meta_keys
+DELETE FROM meta WHERE key IN ({keys});
+
+-- name: remove_payload_range
+DELETE FROM payload WHERE key BETWEEN ? AND ?;
+
+-- name: remove_payload_keys
+DELETE FROM payload WHERE key IN ({keys});
+
+-- name: session_states
+SELECT session, state FROM session_state WHERE entity = ? ORDER BY session;
+
+-- name: put_session_state
+INSERT INTO session_state (entity, session, state) VALUES (?, ?, ?)
+ON CONFLICT (entity, session) DO UPDATE SET state = excluded.state;
+
+-- name: remove_session_state
+DELETE FROM session_state WHERE entity = ? AND session = ?;
+
+-- name: drop_session_states
+DELETE FROM session_state WHERE entity = ?;
+
+-- name: seen
+-- What an entity still remembers at a time.
+SELECT id, max(until) FROM seen WHERE key BETWEEN ? AND ? AND until > ? GROUP BY id;
+
+-- name: last_seen
+-- The last running number of an entity, as a key.
+SELECT max(key) FROM seen WHERE key BETWEEN ? AND ?;
+
+-- name: put_seen
+INSERT INTO seen (key, until, id) VALUES {rows};
+
+-- name: forget_seen
+DELETE FROM seen WHERE key BETWEEN ? AND ? AND until <= ?;

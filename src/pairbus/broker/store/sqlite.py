@@ -1,0 +1,210 @@
+"""A store in an SQLite file: write-ahead log, a flush to disk per commit, one writer thread that commits in groups."""
+
+import logging
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from pairbus.broker.store.base import EntityRow, IndexRow, Journal, Row, StoreError
+from pairbus.broker.store.callbacks import call_back
+from pairbus.broker.store.lock import StoreLock
+from pairbus.broker.store.opening import PAGE_SIZE, as_store_error, make_directory, open_reader, open_writer
+from pairbus.broker.store.queries import MIGRATIONS, QUERIES, with_keys
+from pairbus.broker.store.writing import JournalWriter, range_of
+
+_logger = logging.getLogger(__name__)
+
+INDEX_PAGE = 10_000
+"""So many rows of an index are read at once: enough to be quick, and no read lasts while somebody else's code runs."""
+KEYS_AT_ONCE = 100
+CHECKPOINT_BYTES = 4 * 1024 * 1024
+"""About so much is written between checkpoints: each takes some milliseconds, in which nothing is committed."""
+WAL_FRAMES_AT_MOST = 8192
+"""If readers have kept the log from being used anew until it is this long, the writer waits for them."""
+
+# A tuple becomes a named one without a step in Python: half the time of an index is this.
+_tuple: type[Any] = tuple
+_to_row: Callable[[Any], Row] = partial(_tuple.__new__, Row)
+_to_index_row: Callable[[Any], IndexRow] = partial(_tuple.__new__, IndexRow)
+
+
+class SqliteStore:
+    """Keeps everything in one file, with ``-wal``, ``-shm`` and ``.lock`` beside it.
+
+    :param path: the file; it and its directory are made if they are not there.
+    :param notify: runs a function on the owner's thread, such as ``loop.call_soon_threadsafe``. It is called from the
+        writer's thread.
+    :param migrations: the scripts that bring an older file up to date.
+    :raises StoreError: the file cannot be used; the text says why, and what helps.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        notify: Callable[[Callable[[], None]], None],
+        *,
+        migrations: Path = MIGRATIONS,
+    ) -> None:
+        self.journal = Journal()
+        self._path = Path(path).absolute()
+        self._notify = notify
+        self._busy = False
+        self._asked = False
+        self._closed = False
+        self._inbox: SimpleQueue[Journal | None] = SimpleQueue()
+        self._outbox: SimpleQueue[tuple[Journal, StoreError | None]] = SimpleQueue()
+        try:
+            make_directory(self._path.parent)
+            self._lock = StoreLock(self._path)
+        except OSError as error:
+            raise as_store_error(error, self._path) from error
+        try:
+            self._writer = open_writer(self._path, migrations)
+            self._reader = self._open_reader()
+        except BaseException:
+            self._lock.release()
+            raise
+        # A daemon: an owner that is gone without closing must not keep the process alive; all is as after a crash then.
+        self._thread = threading.Thread(target=self._write, name=f"store {self._path.name}", daemon=True)
+        self._thread.start()
+
+    def entities(self) -> Sequence[EntityRow]:
+        """Return all entities."""
+        return [EntityRow._make(row) for row in self._read(QUERIES["entities"], ())]
+
+    def index(self, entity: int) -> Iterator[IndexRow]:
+        """Return what is stored of an entity's messages, in the order of their sequence numbers."""
+        first, last = range_of(entity)
+        while page := self._read(QUERIES["index"], (first, last, INDEX_PAGE)):
+            yield from map(_to_index_row, page)
+            first = page[-1][0] + 1
+
+    def load(self, keys: Sequence[int]) -> list[Row]:
+        """Return stored messages in the order of the keys; those that are gone are left out."""
+        if not keys:
+            return []
+        first = keys[0]
+        if len(keys) > 1 and keys[-1] - first == len(keys) - 1 and list(keys) == list(range(first, first + len(keys))):
+            return list(map(_to_row, self._read(QUERIES["load_range"], (first, keys[-1]))))
+        found: dict[int, Row] = {}
+        for start in range(0, len(keys), KEYS_AT_ONCE):
+            chunk = keys[start : start + KEYS_AT_ONCE]
+            rows = self._read(with_keys("load_keys", len(chunk)), tuple(chunk))
+            found.update((row[0], _to_row(row)) for row in rows)
+        return [found[key] for key in keys if key in found]
+
+    def session_states(self, entity: int) -> Iterable[tuple[str, bytes]]:
+        """Return the stored session states of an entity."""
+        return self._read(QUERIES["session_states"], (entity,))
+
+    def seen(self, entity: int, now: int) -> Iterable[tuple[str, int]]:
+        """Return the message ids that an entity still remembers, and until when."""
+        return self._read(QUERIES["seen"], (*range_of(entity), now))
+
+    def flush(self) -> None:
+        """Hand what has gathered to the writer, or, while it is busy, let it gather further."""
+        if self._closed:
+            raise StoreError(f"{self._path}: closed")
+        if self._busy:
+            self._asked = True
+        elif not self.journal.is_empty():
+            self._hand_over()
+
+    def close(self) -> None:
+        """Make durable what has gathered, call back, and end. Blocks."""
+        if self._closed:
+            return
+        error: StoreError | None = None
+        self._asked = False
+        while self._busy or (error is None and not self.journal.is_empty()):
+            if not self._busy:
+                self._hand_over()
+            journal, error = self._outbox.get()
+            self._busy = False
+            call_back(journal, error)
+        self._closed = True
+        if error is not None:
+            # A callback that tries again after a failure would keep us here for ever.
+            journal, self.journal = self.journal, Journal()
+            call_back(journal, error)
+        self._inbox.put(None)
+        self._thread.join()
+        self._reader.close()
+        self._writer.close()
+        self._lock.release()
+
+    def _hand_over(self) -> None:
+        journal, self.journal = self.journal, Journal()
+        self._busy = True
+        self._asked = False
+        self._inbox.put(journal)
+
+    def _settle(self) -> None:
+        # On the owner's thread. After close(), which has settled everything, nothing is left here.
+        while True:
+            try:
+                journal, error = self._outbox.get_nowait()
+            except Empty:
+                return
+            self._busy = False
+            if self._asked:
+                # First, so that the writer works while the callbacks do.
+                self._asked = False
+                if not self.journal.is_empty():
+                    self._hand_over()
+            call_back(journal, error)
+
+    def _open_reader(self) -> sqlite3.Connection:
+        try:
+            return open_reader(self._path)
+        except sqlite3.Error as error:
+            self._writer.close()
+            raise as_store_error(error, self._path) from error
+
+    def _read(self, query: str, values: tuple[int, ...]) -> list[Any]:
+        if self._closed:
+            raise StoreError(f"{self._path}: closed")
+        try:
+            return self._reader.execute(query, values).fetchall()
+        except sqlite3.Error as error:
+            raise as_store_error(error, self._path) from error
+
+    # From here on: the writer's thread.
+
+    def _write(self) -> None:
+        writer = JournalWriter(self._writer)
+        written = 0
+        while (journal := self._inbox.get()) is not None:
+            error: StoreError | None = None
+            try:
+                writer.commit(journal)
+            except Exception as problem:  # noqa: BLE001 whoever waits must be told, whatever it was
+                error = as_store_error(problem, self._path)
+                error.__cause__ = problem
+            else:
+                written += 2 * PAGE_SIZE + sum(len(row[7]) for row in journal.rows)
+            self._outbox.put((journal, error))
+            try:
+                self._notify(self._settle)
+            except Exception:
+                # The owner's loop may have ended; close() will find the outcome.
+                _logger.exception("%s: the owner cannot be notified", self._path)
+            del journal
+            if written >= CHECKPOINT_BYTES:
+                written = 0
+                self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        # After the callbacks were let go, so that only those who come next wait.
+        try:
+            _, frames, done = self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            if frames > WAL_FRAMES_AT_MOST or done < frames:
+                self._writer.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+        except sqlite3.Error as error:
+            # Nothing is lost: all is in the log still. The commits will tell if the disk stays full.
+            _logger.warning("%s: checkpoint put off: %s", self._path, error)

@@ -1,0 +1,149 @@
+"""Carrying out a journal on an open database.
+
+Each statement that Python's sqlite3 runs gives up the interpreter's lock and waits to get it back, from a busy event
+loop for milliseconds. So what is alike is written with few statements: many rows at once, ranges and lists of keys.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterable
+
+from pairbus.broker.store.base import SEQUENCE_BITS, Journal, Row, entity_of, key_of, sequence_of
+from pairbus.broker.store.queries import QUERIES, with_keys, with_rows
+
+ROWS_AT_ONCE = 50
+KEYS_AT_ONCE = 64
+RANGE_FROM = 8
+"""So many neighbours or more are a range; fewer go on a list with others."""
+_ALL = (1 << SEQUENCE_BITS) - 1
+
+
+def range_of(entity: int) -> tuple[int, int]:
+    """Return the first and last possible key of an entity."""
+    return key_of(entity, 0), key_of(entity, _ALL)
+
+
+def runs(keys: Iterable[int]) -> tuple[list[tuple[int, int]], list[int]]:
+    """Split keys into ranges without gaps, first and last, and the keys that are too scattered for that."""
+    ordered = sorted(set(keys))
+    if ordered and ordered[-1] - ordered[0] == len(ordered) - 1:
+        return ([(ordered[0], ordered[-1])], []) if len(ordered) >= RANGE_FROM else ([], ordered)
+    ranges: list[tuple[int, int]] = []
+    scattered: list[int] = []
+    start = 0
+    for end in range(1, len(ordered) + 1):
+        if end == len(ordered) or ordered[end] != ordered[end - 1] + 1:
+            if end - start >= RANGE_FROM:
+                ranges.append((ordered[start], ordered[end - 1]))
+            else:
+                scattered += ordered[start:end]
+            start = end
+    return ranges, scattered
+
+
+class JournalWriter:
+    """Writes journals through one connection, each in a transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._execute: Callable[..., sqlite3.Cursor] = connection.execute
+        self._last_seen: dict[int, int] = {}
+
+    def commit(self, journal: Journal) -> None:
+        """Carry out a journal and make it durable, or leave everything as it was and raise."""
+        self._execute("BEGIN IMMEDIATE")
+        try:
+            self._carry_out(journal)
+            self._execute("COMMIT")
+        except BaseException:
+            # Some errors, such as a full disk, have ended the transaction already.
+            if self._connection.in_transaction:
+                self._execute("ROLLBACK")
+            self._last_seen.clear()
+            raise
+
+    def _carry_out(self, journal: Journal) -> None:
+        for entity in journal.entities:
+            self._execute(QUERIES["put_entity"], entity)
+        gone = set(journal.removed)
+        if journal.rows:
+            self._put_rows(journal.rows, gone)
+            self._raise_sequences(journal.rows)
+        self._update("set_state", journal.states, gone)
+        self._update("set_deliveries", journal.deliveries, gone)
+        if gone:
+            self._by_keys("remove_meta", gone)
+            self._by_keys("remove_payload", gone)
+        for entity, session, state in journal.session_states:
+            if state is None:
+                self._execute(QUERIES["remove_session_state"], (entity, session))
+            else:
+                self._execute(QUERIES["put_session_state"], (entity, session, state))
+        if journal.seen:
+            self._put_seen(journal.seen)
+        for entity, time in journal.forgotten:
+            self._execute(QUERIES["forget_seen"], (*range_of(entity), time))
+        for entity in journal.dropped:
+            self._drop(entity)
+
+    def _put_rows(self, rows: list[Row], gone: set[int]) -> None:
+        # What is new and gone within one journal, a message that was received at once, is not written at all.
+        kept = [row for row in rows if row[0] not in gone] if gone else rows
+        for start in range(0, len(kept), ROWS_AT_ONCE):
+            chunk = kept[start : start + ROWS_AT_ONCE]
+            metas: list[object] = []
+            bodies: list[object] = []
+            for key, state, enqueued, expires, due, session, deliveries, payload in chunk:
+                metas += (key, state, enqueued, expires, due, session, deliveries, len(payload))
+                bodies += (key, payload)
+            self._execute(with_rows("put_meta", 8, len(chunk)), metas)
+            self._execute(with_rows("put_payload", 2, len(chunk)), bodies)
+
+    def _raise_sequences(self, rows: list[Row]) -> None:
+        keys = [row[0] for row in rows]
+        highest = max(keys)
+        if entity_of(min(keys)) == entity_of(highest):
+            ends = {entity_of(highest): highest}
+        else:
+            ends = {entity_of(key): key for key in sorted(keys)}
+        for entity, key in ends.items():
+            self._execute(QUERIES["raise_sequence"], (sequence_of(key) + 1, entity))
+
+    def _update(self, what: str, changes: list[tuple[int, int]], gone: set[int]) -> None:
+        keys_by_value: dict[int, list[int]] = {}
+        for key, value in dict(changes).items():
+            if key not in gone:
+                keys_by_value.setdefault(value, []).append(key)
+        for value, keys in keys_by_value.items():
+            self._by_keys(what, keys, value)
+
+    def _by_keys(self, what: str, keys: Iterable[int], *values: int) -> None:
+        ranges, scattered = runs(keys)
+        for first, last in ranges:
+            self._execute(QUERIES[f"{what}_range"], (*values, first, last))
+        for start in range(0, len(scattered), KEYS_AT_ONCE):
+            chunk = scattered[start : start + KEYS_AT_ONCE]
+            self._execute(with_keys(f"{what}_keys", len(chunk)), (*values, *chunk))
+
+    def _put_seen(self, seen: list[tuple[int, str, int]]) -> None:
+        for start in range(0, len(seen), ROWS_AT_ONCE):
+            chunk = seen[start : start + ROWS_AT_ONCE]
+            values: list[object] = []
+            for entity, name, until in chunk:
+                values += (self._next_seen(entity), until, name)
+            self._execute(with_rows("put_seen", 3, len(chunk)), values)
+
+    def _next_seen(self, entity: int) -> int:
+        last = self._last_seen.get(entity)
+        if last is None:
+            found = self._execute(QUERIES["last_seen"], range_of(entity)).fetchone()[0]
+            last = key_of(entity, 0) if found is None else found
+        self._last_seen[entity] = last + 1
+        return last + 1
+
+    def _drop(self, entity: int) -> None:
+        every = range_of(entity)
+        self._execute(QUERIES["drop_entity"], (entity,))
+        self._execute(QUERIES["remove_meta_range"], every)
+        self._execute(QUERIES["remove_payload_range"], every)
+        self._execute(QUERIES["drop_session_states"], (entity,))
+        self._execute(QUERIES["forget_seen"], (*every, (1 << 63) - 1))
