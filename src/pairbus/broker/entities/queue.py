@@ -28,8 +28,6 @@ from pairbus.broker.store.base import EntityRow, Row, RowState, Store, StoreErro
 
 Answer: TypeAlias = Callable[[RefusedError | None], None]
 
-RESERVE: Final = 1000
-"""Sequence numbers that are reserved at a time: after a crash so many may be skipped, and none repeats."""
 AT_ONCE: Final = 256
 """Scheduled or expired messages that are dealt with at a time."""
 
@@ -69,7 +67,7 @@ class Queue:
         """Numbers that stand in a line and whose message is not there any more."""
         self._leaving: set[int] = set()
         """Messages that are removed as soon as the store has done so; until then it still shows them."""
-        self._next_sequence = self._reserved = row.next_sequence
+        self._next_sequence = row.next_sequence
         self._duplicates: Duplicates | None = None
         if settings.requires_duplicate_detection:
             known = store.seen(row.id, 0)
@@ -94,7 +92,7 @@ class Queue:
 
     def entity_row(self) -> EntityRow:
         """Return the queue as it is stored."""
-        return EntityRow(self.id, self.path, self.settings.to_json(), max(self._reserved, self._next_sequence))
+        return EntityRow(self.id, self.path, self.settings.to_json(), self._next_sequence)
 
     # --- coming in -----------------------------------------------------------------------------------------------
 
@@ -165,9 +163,6 @@ class Queue:
     def _new_number(self) -> int:
         number = self._next_sequence
         self._next_sequence = number + 1
-        if number >= self._reserved:
-            self._reserved = number + RESERVE
-            self._store.journal.entities.append(self.entity_row())
         return number
 
     def _insert(self, rows: list[Row], total: int, ids: list[str], answer: Answer) -> None:

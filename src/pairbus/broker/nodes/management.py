@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pairbus.amqp import AmqpError
 from pairbus.amqp.performatives import Map
@@ -26,6 +26,10 @@ OK: Final = 200
 NO_CONTENT: Final = 204
 BAD_REQUEST: Final = 400
 STATUS: Final = {MESSAGE_LOCK_LOST: 410, SESSION_LOCK_LOST: 410, MESSAGE_NOT_FOUND: 404}
+LONG: Final = 0x81
+TIMESTAMP: Final = 0x83
+STRING: Final = 0xA1
+"""The types of arrays, as AMQP codes them."""
 _DELETES: Final = 0
 """The receiver-settle-mode of a receiver that deletes."""
 
@@ -56,11 +60,12 @@ class ManagementNode:
         """Carry out a request."""
         name = str(request.application_properties.get("operation", ""))
         operation = self._operations.get(name.removeprefix(VENDOR))
-        body = request.body
+        value = request.body
+        body = cast("Map", value) if isinstance(value, dict) else {}
         try:
             if operation is None:
                 raise bad_argument(f"The operation '{name}' is not supported.")
-            operation(request, body if isinstance(body, dict) else {})
+            operation(request, body)
         except RefusedError as refused:
             self._refuse(request, refused)
         except AmqpError as error:
@@ -118,7 +123,7 @@ class ManagementNode:
         messages = [read_incoming(bytes(entry["message"])) for entry in body["messages"]]
         answered: Map = {}
         numbers = self._queue.send(messages, self._now, self._when_durable(request, answered))
-        answered["sequence-numbers"] = Array(numbers)
+        answered["sequence-numbers"] = Array(LONG, numbers)
 
     def _cancel(self, request: Request, body: Map) -> None:
         numbers = [int(number) for number in body["sequence-numbers"]]
@@ -126,7 +131,7 @@ class ManagementNode:
 
     def _renew(self, request: Request, body: Map) -> None:
         ends = [Timestamp(self._queue.renew(_token(token), self._now)) for token in body["lock-tokens"]]
-        self._answer(request, {"expirations": Array(ends)})
+        self._answer(request, {"expirations": Array(TIMESTAMP, ends)})
 
     def _renew_session(self, request: Request, body: Map) -> None:
         self._answer(request, {"expiration": Timestamp(self._sessions.renew(body["session-id"], self._now))})
@@ -142,7 +147,7 @@ class ManagementNode:
     def _list_sessions(self, request: Request, body: Map) -> None:
         skip, top = int(body.get("skip") or 0), int(body.get("top") or 100)
         names = self._sessions.names(skip, top)
-        answer = {"skip": status(skip + len(names)), "sessions-ids": Array(names)}
+        answer = {"skip": status(skip + len(names)), "sessions-ids": Array(STRING, names)}
         self._answer(request, answer if names else None, OK if names else NO_CONTENT)
 
     def _receive_deferred(self, request: Request, body: Map) -> None:
@@ -154,7 +159,8 @@ class ManagementNode:
     def _update_disposition(self, request: Request, body: Map) -> None:
         tokens = [_token(token) for token in body["lock-tokens"]]
         outcome = str(body["disposition-status"])
-        properties = {str(name): value for name, value in (body.get("properties-to-modify") or {}).items()}
+        changes: Map = body.get("properties-to-modify") or {}
+        properties = {str(name): value for name, value in changes.items()}
         waiting = len(tokens)
         failed: list[RefusedError] = []
 

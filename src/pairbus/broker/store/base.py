@@ -51,6 +51,8 @@ class IndexRow(NamedTuple):
 
     key: int
     state: int
+    expires: int | None
+    due: int | None
     session: str | None
     size: int
 

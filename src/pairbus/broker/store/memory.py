@@ -1,5 +1,6 @@
 """A store that forgets everything with the process: for tests, notebooks and brokers without a directory."""
 
+import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -8,6 +9,7 @@ from pairbus.broker.store.base import (
     IndexRow,
     Journal,
     Row,
+    RowState,
     StoreError,
     entity_of,
     key_of,
@@ -52,6 +54,33 @@ class MemoryStore:
         self._refuse_if_closed()
         found = (self._rows.get(entity_of(key), {}).get(key) for key in keys)
         return [row for row in found if row is not None]
+
+    def browse(self, entity: int, first: int, most: int) -> list[Row]:
+        """Return the stored messages of an entity from a sequence number on, in order."""
+        self._refuse_if_closed()
+        rows = self._rows.get(entity, {})
+        return [rows[key] for key in heapq.nsmallest(most, (key for key in rows if sequence_of(key) >= first))]
+
+    def expired(self, entity: int, now: int, most: int) -> list[Row]:
+        """Return stored messages of an entity that expire by ``now`` and are not scheduled, the earliest first."""
+        return [row for at, row in self._timed(entity, _expiry)[:most] if at <= now]
+
+    def due(self, entity: int, now: int, most: int) -> list[Row]:
+        """Return scheduled messages of an entity that are due by ``now``, the earliest first."""
+        return [row for at, row in self._timed(entity, _due)[:most] if at <= now]
+
+    def next_expiry(self, entity: int) -> int | None:
+        """Return when the first message of an entity that is not scheduled expires."""
+        return next((at for at, _ in self._timed(entity, _expiry)), None)
+
+    def next_due(self, entity: int) -> int | None:
+        """Return when the first scheduled message of an entity is due."""
+        return next((at for at, _ in self._timed(entity, _due)), None)
+
+    def _timed(self, entity: int, time_of: Callable[[Row], int | None]) -> list[tuple[int, Row]]:
+        self._refuse_if_closed()
+        times = ((time_of(row), row) for row in self._rows.get(entity, {}).values())
+        return sorted((at, row) for at, row in times if at is not None)
 
     def session_states(self, entity: int) -> Iterable[tuple[str, bytes]]:
         """Return the stored session states of an entity."""
@@ -137,3 +166,11 @@ class MemoryStore:
         rows = self._rows.get(entity_of(key), {})
         if key in rows:
             rows[key] = rows[key]._replace(**values)
+
+
+def _expiry(row: Row) -> int | None:
+    return None if row.state == RowState.SCHEDULED else row.expires
+
+
+def _due(row: Row) -> int | None:
+    return row.due if row.state == RowState.SCHEDULED else None

@@ -98,6 +98,29 @@ class SqliteStore:
             found.update((row[0], _to_row(row)) for row in rows)
         return [found[key] for key in keys if key in found]
 
+    def browse(self, entity: int, first: int, most: int) -> list[Row]:
+        """Return the stored messages of an entity from a sequence number on, in order."""
+        begin, last = range_of(entity)
+        return list(map(_to_row, self._read(QUERIES["browse"], (begin | first, last, most))))
+
+    def expired(self, entity: int, now: int, most: int) -> list[Row]:
+        """Return stored messages of an entity that expire by ``now`` and are not scheduled, the earliest first."""
+        return list(map(_to_row, self._read(QUERIES["expired"], (entity, now, most))))
+
+    def due(self, entity: int, now: int, most: int) -> list[Row]:
+        """Return scheduled messages of an entity that are due by ``now``, the earliest first."""
+        return list(map(_to_row, self._read(QUERIES["due"], (entity, now, most))))
+
+    def next_expiry(self, entity: int) -> int | None:
+        """Return when the first message of an entity that is not scheduled expires."""
+        ((first,),) = self._read(QUERIES["next_expiry"], (entity,))
+        return first
+
+    def next_due(self, entity: int) -> int | None:
+        """Return when the first scheduled message of an entity is due."""
+        ((first,),) = self._read(QUERIES["next_due"], (entity,))
+        return first
+
     def session_states(self, entity: int) -> Iterable[tuple[str, bytes]]:
         """Return the stored session states of an entity."""
         return self._read(QUERIES["session_states"], (entity,))

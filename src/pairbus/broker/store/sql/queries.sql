@@ -34,6 +34,30 @@ SELECT meta.key, state, enqueued, expires, due, session, deliveries, body
 FROM meta CROSS JOIN payload ON payload.key = meta.key
 WHERE meta.key IN ({keys});
 
+-- name: browse
+-- Messages from a key on.
+SELECT meta.key, state, enqueued, expires, due, session, deliveries, body
+FROM meta CROSS JOIN payload ON payload.key = meta.key
+WHERE meta.key BETWEEN ? AND ? ORDER BY meta.key LIMIT ?;
+
+-- name: expired
+-- Served by meta_expiry, as next_expiry is: the conditions are those of the index.
+SELECT meta.key, state, enqueued, expires, due, session, deliveries, body
+FROM meta CROSS JOIN payload ON payload.key = meta.key
+WHERE meta.key >> 40 = ? AND expires IS NOT NULL AND state <> 2 AND expires <= ? ORDER BY expires LIMIT ?;
+
+-- name: due
+-- Served by meta_due, as next_due is.
+SELECT meta.key, state, enqueued, expires, due, session, deliveries, body
+FROM meta CROSS JOIN payload ON payload.key = meta.key
+WHERE meta.key >> 40 = ? AND state = 2 AND due <= ? ORDER BY due LIMIT ?;
+
+-- name: next_expiry
+SELECT min(expires) FROM meta WHERE key >> 40 = ? AND expires IS NOT NULL AND state <> 2;
+
+-- name: next_due
+SELECT min(due) FROM meta WHERE key >> 40 = ? AND state = 2;
+
 -- name: put_meta
 REPLACE INTO meta (key, state, enqueued, expires, due, session, deliveries, size) VALUES {rows};
 

@@ -21,6 +21,10 @@ CREATE TABLE meta (
     size INTEGER NOT NULL
 );
 
+-- What expires, and what is scheduled, by entity and time. Messages that do neither are in no index.
+CREATE INDEX meta_expiry ON meta (key >> 40, expires) WHERE expires IS NOT NULL AND state <> 2;
+CREATE INDEX meta_due ON meta (key >> 40, due) WHERE state = 2;
+
 CREATE TABLE payload (
     key INTEGER PRIMARY KEY,
     body BLOB NOT NULL
