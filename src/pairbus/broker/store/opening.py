@@ -123,7 +123,9 @@ def _prepare(connection: sqlite3.Connection, path: Path, scripts: dict[int, Path
         verdict = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if verdict != "ok":
             raise StoreError(f"{path}: damaged ({verdict}); restore it, or move it out of the way")
+    # To begin is not enough: SQLite lets a transaction begin on a file that it may only read.
     connection.execute("BEGIN IMMEDIATE")
+    connection.execute(f"PRAGMA user_version = {version}")
     connection.execute("ROLLBACK")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES_AT_MOST}")

@@ -28,9 +28,9 @@ WAL_FRAMES_AT_MOST = 8192
 """If readers have kept the log from being used anew until it is this long, the writer waits for them."""
 
 # A tuple becomes a named one without a step in Python: half the time of an index is this.
-_tuple: type[Any] = tuple
-_to_row: Callable[[Any], Row] = partial(_tuple.__new__, Row)
-_to_index_row: Callable[[Any], IndexRow] = partial(_tuple.__new__, IndexRow)
+_new: Callable[..., Any] = getattr(tuple, "__new__")  # noqa: B009 its declared type is of no use here
+_to_row: Callable[[Any], Row] = partial(_new, Row)
+_to_index_row: Callable[[Any], IndexRow] = partial(_new, IndexRow)
 
 
 class SqliteStore:

@@ -1,0 +1,339 @@
+"""What only a store on a disk does: versions, damage, full disks, refusals."""
+
+import os
+import resource
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from tests.unit.broker.store.conftest import Owner, entity, row
+
+from pairbus.broker.store.base import StoreError, StoreFullError, key_of
+from pairbus.broker.store.opening import APPLICATION_ID, PAGE_SIZE, as_store_error, open_writer
+from pairbus.broker.store.queries import MIGRATIONS, migrations, statements
+from pairbus.broker.store.sqlite import SqliteStore
+from pairbus.broker.store.writing import runs
+
+NOBODY = 65534
+
+
+def fill(owner: Owner, count: int = 10) -> None:
+    store = owner.sqlite()
+    store.journal.entities.append(entity())
+    store.journal.rows += [row(number, payload=b"%d" % number * 200) for number in range(1, count + 1)]
+    assert owner.settle(store) is None
+    store.close()
+
+
+@pytest.fixture
+def writers(monkeypatch: pytest.MonkeyPatch) -> list[sqlite3.Connection]:
+    """The connections with which stores write, as they are opened."""
+    opened: list[sqlite3.Connection] = []
+
+    def open_and_keep(path: Path, directory: Path) -> sqlite3.Connection:
+        opened.append(open_writer(path, directory))
+        return opened[-1]
+
+    monkeypatch.setattr("pairbus.broker.store.sqlite.open_writer", open_and_keep)
+    return opened
+
+
+def refused(owner: Owner) -> str:
+    with pytest.raises(StoreError) as caught:
+        owner.sqlite()
+    assert str(owner.path) in str(caught.value)
+    return str(caught.value)
+
+
+def test_all_is_there_after_reopening_and_only_the_file_and_its_lock_are_left(owner: Owner) -> None:
+    fill(owner)
+    assert sorted(path.name for path in owner.path.parent.iterdir()) == ["store.db", "store.db.lock"]
+    store = owner.sqlite()
+    assert store.entities() == [entity(next_sequence=11)]
+    assert len(list(store.index(1))) == 10
+
+
+def test_the_file_is_made_as_it_should_be(owner: Owner) -> None:
+    fill(owner)
+    with closing(sqlite3.connect(owner.path)) as plain:
+        found = {
+            name: plain.execute(f"PRAGMA {name}").fetchone()[0]
+            for name in ("journal_mode", "page_size", "user_version", "application_id", "auto_vacuum")
+        }
+        assert found == {
+            "journal_mode": "wal",
+            "page_size": PAGE_SIZE,
+            "user_version": max(migrations(MIGRATIONS)),
+            "application_id": APPLICATION_ID,
+            "auto_vacuum": 0,
+        }
+
+
+def test_each_commit_is_flushed_to_the_disk(owner: Owner, writers: list[sqlite3.Connection]) -> None:
+    owner.sqlite()
+    assert writers[0].execute("PRAGMA synchronous").fetchone() == (2,)
+
+
+def test_the_log_does_not_grow_without_bound(owner: Owner) -> None:
+    store = owner.sqlite()
+    log = owner.path.with_name("store.db-wal")
+    largest = 0
+    for start in range(0, 40_000, 1000):
+        store.journal.rows += [row(number, payload=bytes(1024)) for number in range(start, start + 1000)]
+        store.journal.removed += [key_of(1, number) for number in range(start - 1000, start)]
+        assert owner.settle(store) is None
+        largest = max(largest, log.stat().st_size)
+    assert largest < 20 * 1024 * 1024
+
+
+def test_an_older_file_is_brought_up_to_date_with_its_content(owner: Owner, tmp_path: Path) -> None:
+    fill(owner)
+    newer = tmp_path / "migrations"
+    newer.mkdir()
+    (newer / "0001.sql").write_text((MIGRATIONS / "0001.sql").read_text(encoding="utf-8"), encoding="utf-8")
+    (newer / "0002.sql").write_text(
+        "ALTER TABLE entity ADD COLUMN note TEXT;\nUPDATE entity SET note = 'a; b';\n", encoding="utf-8"
+    )
+    store = SqliteStore(owner.path, owner.notify, migrations=newer)
+    assert len(store.load([key_of(1, number) for number in range(1, 11)])) == 10
+    store.close()
+    with closing(sqlite3.connect(owner.path)) as plain:
+        assert plain.execute("SELECT note FROM entity").fetchall() == [("a; b",)]
+        assert plain.execute("PRAGMA user_version").fetchone() == (2,)
+    text = refused(owner)
+    assert "store version 2" in text
+    assert "this one knows 1" in text
+    assert "install that version" in text
+
+
+def test_a_migration_that_fails_leaves_the_file_as_it_was(owner: Owner, tmp_path: Path) -> None:
+    fill(owner)
+    newer = tmp_path / "migrations"
+    newer.mkdir()
+    (newer / "0002.sql").write_text("DELETE FROM meta;\nALTER TABLE nothing ADD COLUMN note TEXT;\n", encoding="utf-8")
+    with pytest.raises(StoreError, match="from version 1 to 2, and was left as it is"):
+        SqliteStore(owner.path, owner.notify, migrations=newer)
+    store = owner.sqlite()
+    assert len(list(store.index(1))) == 10
+
+
+def test_a_script_is_split_into_statements() -> None:
+    script = "-- one; really\nCREATE TABLE a (b);\nINSERT INTO a\nVALUES (';');\n"
+    assert [part.count("\n") for part in statements(script)] == [2, 2]
+
+
+def test_something_else_is_refused_and_left_alone(owner: Owner) -> None:
+    owner.path.parent.mkdir()
+    owner.path.write_bytes(b"this is a letter, not a database" * 100)
+    before = owner.path.read_bytes()
+    assert "no pairbus store" in refused(owner)
+    assert owner.path.read_bytes() == before
+
+
+def test_the_database_of_another_program_is_refused_and_left_alone(owner: Owner) -> None:
+    owner.path.parent.mkdir()
+    with closing(sqlite3.connect(owner.path)) as other:
+        other.execute("CREATE TABLE meta (mine)")
+    before = owner.path.read_bytes()
+    assert "another program" in refused(owner)
+    assert owner.path.read_bytes() == before
+
+
+def test_a_directory_is_refused(owner: Owner) -> None:
+    owner.path.mkdir(parents=True)
+    assert "is a directory" in refused(owner)
+
+
+def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    owner = Owner(tmp_path / "file" / "below" / "store.db")
+    assert "may write to" in refused(owner)
+
+
+def damage(path: Path, first_page: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(first_page * PAGE_SIZE)
+        file.write(os.urandom(path.stat().st_size - file.tell()))
+
+
+def test_damage_in_a_small_file_is_found_when_it_is_opened(owner: Owner) -> None:
+    fill(owner, 200)
+    damage(owner.path, 2)
+    assert "damaged" in refused(owner)
+
+
+def test_damage_that_is_found_later_is_told(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(owner, 200)
+    damage(owner.path, 2)
+    monkeypatch.setattr("pairbus.broker.store.opening.CHECKED_UP_TO", 0)
+    store = owner.sqlite()
+    with pytest.raises(StoreError, match="damaged"):
+        store.load([key_of(1, number) for number in range(1, 200)])
+    store.journal.removed += [key_of(1, number) for number in range(1, 200)]
+    error = owner.settle(store)
+    assert error is not None
+    assert "damaged" in str(error)
+
+
+def test_a_second_owner_is_refused_in_this_process_and_another(owner: Owner) -> None:
+    store = owner.sqlite()
+    assert f"process {os.getpid()}" in refused(owner)
+    script = "import sys; from pairbus.broker.store.sqlite import SqliteStore; SqliteStore(sys.argv[1], print)"
+    other = subprocess.run(
+        [sys.executable, "-c", script, owner.path], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert other.returncode == 1
+    assert f"{owner.path}: in use by another broker (process {os.getpid()}); end it" in other.stderr
+    store.close()
+    owner.sqlite()
+
+
+@contextmanager
+def as_somebody_who_may_not_write() -> Generator[Path]:
+    """Give a directory under /tmp that is read as an ordinary user: the superuser may write anywhere."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+        Path(name).chmod(0o755)
+
+
+@contextmanager
+def unprivileged() -> Generator[None]:
+    superuser = os.geteuid() == 0
+    if superuser:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        if superuser:
+            os.seteuid(0)
+
+
+def test_a_read_only_directory_is_refused() -> None:
+    with as_somebody_who_may_not_write() as directory:
+        directory.chmod(0o555)
+        with unprivileged():
+            assert "may write to" in refused(Owner(directory / "store.db"))
+
+
+def test_a_read_only_file_is_refused() -> None:
+    with as_somebody_who_may_not_write() as directory:
+        owner = Owner(directory / "store.db")
+        fill(owner)
+        owner.path.chmod(0o444)
+        directory.chmod(0o777)
+        owner.path.with_name("store.db.lock").chmod(0o666)
+        with unprivileged():
+            assert "cannot be written" in refused(owner)
+
+
+def test_a_full_disk_loses_one_journal_and_the_next_one_is_taken(
+    owner: Owner, writers: list[sqlite3.Connection]
+) -> None:
+    store = owner.sqlite()
+    store.journal.entities.append(entity())
+    store.journal.rows.append(row(1))
+    assert owner.settle(store) is None
+    pages = writers[0].execute("PRAGMA page_count").fetchone()[0]
+    writers[0].execute(f"PRAGMA max_page_count = {pages + 2}")
+    calls: list[StoreError | None] = []
+    store.journal.durable.append(calls.append)
+    store.journal.removed.append(key_of(1, 1))
+    store.journal.rows += [row(number, payload=bytes(2000)) for number in range(2, 100)]
+    error = owner.settle(store)
+    assert isinstance(error, StoreFullError)
+    assert "no room left" in str(error)
+    assert calls == [error]
+    assert [found.key for found in store.index(1)] == [key_of(1, 1)]
+    assert store.entities() == [entity(next_sequence=2)]
+    store.journal.deliveries.append((key_of(1, 1), 4))
+    assert owner.settle(store) is None
+    writers[0].execute("PRAGMA max_page_count = 100000")
+    store.journal.rows += [row(number, payload=bytes(2000)) for number in range(2, 100)]
+    store.journal.seen.append((1, "id", 5))
+    assert owner.settle(store) is None
+    assert len(list(store.index(1))) == 99
+    assert store.load([key_of(1, 1)])[0].deliveries == 4
+
+
+def test_a_write_error_loses_one_journal_and_the_next_one_is_taken(owner: Owner) -> None:
+    store = owner.sqlite()
+    store.journal.rows.append(row(1))
+    assert owner.settle(store) is None
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    store.journal.rows += [row(number, payload=bytes(5000)) for number in range(2, 100)]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (owner.path.with_name("store.db-wal").stat().st_size, hard))
+    try:
+        error = owner.settle(store)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert error is not None
+    assert not isinstance(error, StoreFullError)
+    assert "IOERR" in str(error)
+    assert [found.key for found in store.index(1)] == [key_of(1, 1)]
+    store.journal.rows.append(row(2))
+    assert owner.settle(store) is None
+    assert len(list(store.index(1))) == 2
+
+
+def test_what_sqlite_cannot_hold_is_told_to_those_who_wait(owner: Owner) -> None:
+    store = owner.sqlite()
+    store.journal.rows.append(row(1, session="\ud800"))
+    error = owner.settle(store)
+    assert error is not None
+    assert "UnicodeEncodeError" in str(error)
+    store.journal.rows.append(row(2))
+    assert owner.settle(store) is None
+
+
+def test_closing_after_a_failure_tells_everybody_and_ends(owner: Owner) -> None:
+    store = owner.sqlite()
+    calls: list[StoreError | None] = []
+
+    def again(error: StoreError | None) -> None:
+        calls.append(error)
+        store.journal.durable.append(calls.append)
+
+    store.journal.rows.append(row(1, session="\ud800"))
+    store.journal.durable.append(again)
+    store.close()
+    assert len(calls) == 2
+    assert all(calls)
+
+
+def test_an_owner_that_cannot_be_notified_learns_it_from_closing(tmp_path: Path) -> None:
+    def deaf(_: object) -> None:
+        raise RuntimeError("Event loop is closed")
+
+    store = SqliteStore(tmp_path / "store.db", deaf)
+    calls: list[StoreError | None] = []
+    store.journal.rows.append(row(1))
+    store.journal.durable.append(calls.append)
+    store.flush()
+    store.close()
+    assert calls == [None]
+
+
+def test_a_disk_without_room_is_recognised_behind_an_io_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorname = "SQLITE_IOERR_SHMSIZE"
+    assert not isinstance(as_store_error(error, tmp_path / "store.db"), StoreFullError)
+    full = os.statvfs_result((4096, 4096, 100, 0, 0, 1, 1, 1, 0, 255))
+
+    def statvfs(_: Path) -> os.statvfs_result:
+        return full
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    assert isinstance(as_store_error(error, tmp_path / "store.db"), StoreFullError)
+
+
+def test_keys_are_split_into_ranges_and_the_rest() -> None:
+    assert runs([]) == ([], [])
+    assert runs(range(5)) == ([], [0, 1, 2, 3, 4])
+    assert runs(range(8)) == ([(0, 7)], [])
+    assert runs([*range(20, 40), 3, 1, 1, 50, *range(100, 108)]) == ([(20, 39), (100, 107)], [1, 3, 50])
