@@ -6,6 +6,7 @@ import typer
 from rich.console import Console
 
 import pairbus
+from pairbus.cli.broker import broker
 from pairbus.cli.cost import cost
 from pairbus.cli.demo import demo
 from pairbus.cli.simulate import simulate
@@ -34,6 +35,7 @@ def pairbus_command(
     """Keep an application's message sends available while its Azure Service Bus namespace is not."""
 
 
+app.command()(broker)
 app.command()(cost)
 app.command()(demo)
 app.command()(simulate)

@@ -1,0 +1,90 @@
+"""A broker that runs: all its namespaces, on one event loop."""
+
+import asyncio
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pairbus.broker.config import BrokerConfig, NamespaceConfig
+from pairbus.broker.namespace import Namespace
+from pairbus.broker.server import NamespaceServer
+from pairbus.broker.store.base import Store
+from pairbus.broker.store.memory import MemoryStore
+from pairbus.broker.store.sqlite import SqliteStore
+
+KEY_NAME = "RootManageSharedAccessKey"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a namespace can be reached. The connection string has its key: show it, and never log it."""
+
+    namespace: str
+    port: int
+    connection_string: str
+
+
+class Broker:
+    """Serves namespaces until it is stopped. Use from within a running event loop."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._servers: dict[str, NamespaceServer] = {}
+        self._keys = {namespace.name: secrets.token_urlsafe(32) for namespace in config.namespaces}
+
+    async def start(self) -> None:
+        """Open the stores and listen; what was started is stopped again when something fails."""
+        try:
+            for namespace in self._config.namespaces:
+                await self._start(namespace)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _start(self, config: NamespaceConfig) -> None:
+        loop = asyncio.get_running_loop()
+        store = self._store(config.name, loop)
+        namespace = Namespace(config.name, store, clock=_now, tokens=_new_token)
+        server = self._servers[config.name] = NamespaceServer(namespace, loop)
+        for path, settings in config.queues.items():
+            if namespace.find(path) is None:
+                namespace.create_queue(path, settings, lambda _refused: None)
+        await server.start(self._config.host, config.port)
+        server.changed()
+
+    def _store(self, name: str, loop: asyncio.AbstractEventLoop) -> Store:
+        def notify(call: Callable[[], None]) -> None:
+            loop.call_soon_threadsafe(call)
+
+        if self._config.data is None:
+            return MemoryStore(notify)
+        return SqliteStore(self._config.data / f"{name.lower()}.db", notify)
+
+    async def stop(self) -> None:
+        """Tell the clients, make everything durable, and end."""
+        for server in self._servers.values():
+            await server.stop()
+        self._servers.clear()
+
+    @property
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """Where each namespace can be reached, by name."""
+        return {
+            name: Endpoint(
+                name,
+                server.port,
+                f"Endpoint=sb://{self._config.host}:{server.port};SharedAccessKeyName={KEY_NAME};"
+                f"SharedAccessKey={self._keys[name]};UseDevelopmentEmulator=true",
+            )
+            for name, server in self._servers.items()
+        }
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _new_token() -> bytes:
+    return os.urandom(16)

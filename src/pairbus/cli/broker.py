@@ -1,0 +1,93 @@
+"""``pairbus broker``: the embedded broker, for a laptop or for CI."""
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from pairbus.broker.config import BrokerConfig
+    from pairbus.broker.running import Broker
+
+
+def broker(
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option(help="A namespace to serve, with a port of its own if it is to have one: contoso:5700."),
+    ] = None,
+    queue: Annotated[
+        list[str] | None, typer.Option(help="A queue to make if it is not there: contoso/orders, or just orders.")
+    ] = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The first namespace's port; the next ones follow. 0: any free one.")
+    ] = 5672,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    data: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Keep everything in this directory. Without: in memory.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="A Config.json of Microsoft's emulator.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="When ready, print one line of JSON per namespace instead of words.")
+    ] = False,
+) -> None:
+    """Serve Service Bus namespaces from this machine, to the official SDK, with nothing but pip.
+
+    The unmodified `azure-servicebus` SDK talks to it with the connection string that is shown. Messages survive
+    `kill -9` when they are kept in a directory.
+
+    Examples:
+    `pairbus broker --queue orders` serves one namespace in memory on port 5672.
+
+    `pairbus broker --namespace contoso --namespace fabrikam --queue contoso/orders --data DIR` serves two, durable.
+
+    """
+    from pairbus.broker.config import from_file, from_options
+
+    if config is not None:
+        if namespace or queue:
+            raise typer.BadParameter("give either --config, or --namespace and --queue", param_hint="--config")
+        settings = from_file(config, port=port, host=host, data=data)
+    else:
+        settings = from_options(namespace or (), queue or (), port=port, host=host, data=data)
+    asyncio.run(_serve(settings, as_json=as_json))
+
+
+async def _serve(config: "BrokerConfig", *, as_json: bool) -> None:
+    from pairbus.broker.running import Broker
+
+    running = Broker(config)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(name, stop.set)
+    try:
+        await running.start()
+    except OSError as error:
+        Console(stderr=True).print(f"[bold red]error:[/] {error}; choose another with --port", highlight=False)
+        raise typer.Exit(2) from None
+    _tell(running, as_json=as_json)
+    await stop.wait()
+    await running.stop()
+
+
+def _tell(running: "Broker", *, as_json: bool) -> None:
+    for endpoint in running.endpoints.values():
+        if as_json:
+            line = {
+                "namespace": endpoint.namespace,
+                "connection_string": endpoint.connection_string,
+                "port": endpoint.port,
+            }
+            print(json.dumps(line), flush=True)  # noqa: T201 (for machines)
+        else:
+            console = Console(highlight=False)
+            console.print(f"[bold]{endpoint.namespace}[/] on port {endpoint.port}")
+            console.print(endpoint.connection_string, soft_wrap=True)
+    if not as_json:
+        Console().print("[dim]Ctrl+C ends it.[/]")

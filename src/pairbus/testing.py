@@ -1,0 +1,6 @@
+"""What an application's own tests need: a broker that runs with them."""
+
+from pairbus.broker.embedded import EmbeddedBroker
+from pairbus.broker.running import Endpoint
+
+__all__ = ["EmbeddedBroker", "Endpoint"]
