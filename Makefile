@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench chaos mutants docs diagrams pins clean
+.PHONY: help demo test interop check format bench chaos mutants docs diagrams pins clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,11 @@ demo: $(INSTALLED) ## Tell one outage as a story in the terminal
 test: $(INSTALLED) ## Run the tests
 	$(BIN)/pytest -n auto tests/unit/core --cov=pairbus.core --cov-branch --cov-fail-under=100
 	$(BIN)/pytest -n auto --ignore=tests/unit/core
+
+interop: $(INSTALLED) ## Test the broker with clients that are not ours (Qpid Proton, Node.js), where they can be had
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group interop
+	-cd tests/interop/node && npm install --silent --no-audit --no-fund --no-package-lock
+	$(BIN)/pytest -rs tests/interop
 
 check: $(INSTALLED) ## Lint, type-check, check the import rules and the generated diagram
 	$(BIN)/ruff check .
@@ -56,7 +61,7 @@ diagrams: $(INSTALLED) ## Draw the generated parts of the documentation again
 pins: ## Resolve every dependency again and write constraints.txt
 	rm -rf build/pins && $(PYTHON) -m venv build/pins
 	build/pins/bin/python -m pip install --quiet --upgrade pip
-	build/pins/bin/python -m pip install --quiet --editable '.[all]' --group dev
+	build/pins/bin/python -m pip install --quiet --editable '.[all]' --group dev --group interop
 	build/pins/bin/python -m pip freeze --all --exclude-editable --exclude setuptools > build/pins/frozen
 	{ echo "# Every version that pairbus is built and tested with. Written by 'make pins'."; cat build/pins/frozen; } > constraints.txt
 	rm -rf build/pins
