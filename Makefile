@@ -44,8 +44,9 @@ format: $(INSTALLED) ## Put the code in the project's format
 bench: $(INSTALLED) ## Measure, side by side, as ratios of one run
 	$(BIN)/python bench/simulation.py
 
-chaos: $(INSTALLED) ## The long proofs: 10,000 simulated worlds
+chaos: $(INSTALLED) ## The long proofs: 10,000 simulated worlds, 200 kills of the broker, 1,000,000 damaged frames
 	$(BIN)/pairbus simulate --seeds 10000
+	$(BIN)/pytest -s tests/chaos
 
 mutants: $(INSTALLED) ## Mutate the rules and see whether the tests notice
 	rm -rf mutants
