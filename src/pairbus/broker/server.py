@@ -5,8 +5,17 @@ import logging
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from pairbus.amqp import Connection, ConnectionOptions, ReceiverLink, SaslServer, SenderLink, SentDelivery, Side
-from pairbus.amqp.conditions import CONNECTION_FORCED
+from pairbus.amqp import (
+    AmqpError,
+    Connection,
+    ConnectionOptions,
+    ReceiverLink,
+    SaslServer,
+    SenderLink,
+    SentDelivery,
+    Side,
+)
+from pairbus.amqp.conditions import CONNECTION_FORCED, INTERNAL_ERROR
 from pairbus.amqp.events import (
     Closed,
     DeliveryReceived,
@@ -110,28 +119,37 @@ class ServerConnection(asyncio.Protocol):
 
     def _handle(self, events: list[Event]) -> None:
         for event in events:
-            match event:
-                case DeliveryReceived(link):
-                    self._node(link, SendingNode, RequestsNode).on_delivery(event)
-                case DispositionReceived():
-                    self._on_disposition(event)
-                case FlowChanged(link) if isinstance(link, SenderLink):
-                    self._on_flow(link)
-                case LinkRequested(link):
-                    self._on_attach(link)
-                case LinkDetached(link):
-                    self._on_detach(link)
-                case Closed():
-                    if self._transport is not None:
-                        self.flush()
-                        self._transport.close()
-                case _:
-                    pass
+            try:
+                self._on_event(event)
+            except AmqpError as error:  # a message that cannot be read, where one must be
+                self._connection.close(Error(error.condition, error.description))
+            except Exception:  # the other events, and the other clients, must not suffer for it
+                _LOGGER.exception("%s: a connection is closed for a bug of the broker", self._namespace.name)
+                self._connection.close(Error(INTERNAL_ERROR, "An unexpected error; the broker's log has more."))
         if events:
             self._server.changed()
 
+    def _on_event(self, event: Event) -> None:
+        match event:
+            case DeliveryReceived(link):
+                self._node(link).on_delivery(event)
+            case DispositionReceived():
+                self._on_disposition(event)
+            case FlowChanged(link) if isinstance(link, SenderLink):
+                self._on_flow(link)
+            case LinkRequested(link):
+                self._on_attach(link)
+            case LinkDetached(link):
+                self._on_detach(link)
+            case Closed():
+                if self._transport is not None:
+                    self.flush()
+                    self._transport.close()
+            case _:
+                pass
+
     @staticmethod
-    def _node(link: ReceiverLink, *_kinds: type[SendingNode] | type[RequestsNode]) -> SendingNode | RequestsNode:
+    def _node(link: ReceiverLink) -> SendingNode | RequestsNode:
         node = link.context
         assert isinstance(node, SendingNode | RequestsNode)  # noqa: S101 (what _on_attach has put there)
         return node
