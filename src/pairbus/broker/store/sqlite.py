@@ -5,6 +5,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -59,18 +60,21 @@ class SqliteStore:
         self._inbox: SimpleQueue[Journal | None] = SimpleQueue()
         self._outbox: SimpleQueue[tuple[Journal, StoreError | None]] = SimpleQueue()
         try:
-            make_directory(self._path.parent)
-            self._lock = StoreLock(self._path)
-        except OSError as error:
+            with ExitStack() as opened:
+                make_directory(self._path.parent)
+                opened.callback(StoreLock(self._path).release)
+                self._writer = open_writer(self._path, migrations)
+                opened.callback(self._writer.close)
+                self._reader = open_reader(self._path)
+                opened.callback(self._reader.close)
+                journals = JournalWriter(self._writer)
+                self._opened = opened.pop_all()
+        except (OSError, sqlite3.Error) as error:
             raise as_store_error(error, self._path) from error
-        try:
-            self._writer = open_writer(self._path, migrations)
-            self._reader = self._open_reader()
-        except BaseException:
-            self._lock.release()
-            raise
         # A daemon: an owner that is gone without closing must not keep the process alive; all is as after a crash then.
-        self._thread = threading.Thread(target=self._write, name=f"store {self._path.name}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._write, args=(journals,), name=f"store {self._path.name}", daemon=True
+        )
         self._thread.start()
 
     def entities(self) -> Sequence[EntityRow]:
@@ -134,9 +138,7 @@ class SqliteStore:
             call_back(journal, error)
         self._inbox.put(None)
         self._thread.join()
-        self._reader.close()
-        self._writer.close()
-        self._lock.release()
+        self._opened.close()
 
     def _hand_over(self) -> None:
         journal, self.journal = self.journal, Journal()
@@ -159,13 +161,6 @@ class SqliteStore:
                     self._hand_over()
             call_back(journal, error)
 
-    def _open_reader(self) -> sqlite3.Connection:
-        try:
-            return open_reader(self._path)
-        except sqlite3.Error as error:
-            self._writer.close()
-            raise as_store_error(error, self._path) from error
-
     def _read(self, query: str, values: tuple[int, ...]) -> list[Any]:
         if self._closed:
             raise StoreError(f"{self._path}: closed")
@@ -176,28 +171,46 @@ class SqliteStore:
 
     # From here on: the writer's thread.
 
-    def _write(self) -> None:
-        writer = JournalWriter(self._writer)
+    def _write(self, writer: JournalWriter) -> None:
         written = 0
-        while (journal := self._inbox.get()) is not None:
-            error: StoreError | None = None
-            try:
-                writer.commit(journal)
-            except Exception as problem:  # noqa: BLE001 whoever waits must be told, whatever it was
-                error = as_store_error(problem, self._path)
-                error.__cause__ = problem
+        while True:
+            if writer.has_to_purge() and self._inbox.empty():
+                written += self._purge(writer)
             else:
-                written += 2 * PAGE_SIZE + sum(len(row[7]) for row in journal.rows)
-            self._outbox.put((journal, error))
-            try:
-                self._notify(self._settle)
-            except Exception:
-                # The owner's loop may have ended; close() will find the outcome.
-                _logger.exception("%s: the owner cannot be notified", self._path)
-            del journal
+                journal = self._inbox.get()
+                if journal is None:
+                    return
+                written += self._commit(writer, journal)
+                del journal  # or the bodies would stay in memory until the next one comes
+                if writer.has_to_purge():
+                    written += self._purge(writer)
             if written >= CHECKPOINT_BYTES:
                 written = 0
                 self._checkpoint()
+
+    def _commit(self, writer: JournalWriter, journal: Journal) -> int:
+        """Commit, let the owner know, and return about how many bytes were written."""
+        error: StoreError | None = None
+        try:
+            writer.commit(journal)
+        except Exception as problem:  # noqa: BLE001 whoever waits must be told, whatever it was
+            error = as_store_error(problem, self._path)
+            error.__cause__ = problem
+        written = 2 * PAGE_SIZE + sum(len(row[7]) for row in journal.rows)
+        self._outbox.put((journal, error))
+        try:
+            self._notify(self._settle)
+        except Exception:
+            # The owner's loop may have ended; close() will find the outcome.
+            _logger.exception("%s: the owner cannot be notified", self._path)
+        return written
+
+    def _purge(self, writer: JournalWriter) -> int:
+        try:
+            writer.purge()
+        except sqlite3.Error as error:
+            _logger.warning("%s: the room of dropped entities is not free yet: %s", self._path, error)
+        return 4 * PAGE_SIZE
 
     def _checkpoint(self) -> None:
         # After the callbacks were let go, so that only those who come next wait.
