@@ -11,7 +11,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from pairbus.broker.store.base import EntityRow, IndexRow, Journal, Row, StoreError
+from pairbus.broker.store.base import EntityRow, IndexRow, Journal, Row, StoreError, StoreFullError
 from pairbus.broker.store.callbacks import call_back
 from pairbus.broker.store.lock import StoreLock
 from pairbus.broker.store.opening import PAGE_SIZE, as_store_error, make_directory, open_reader, open_writer
@@ -20,13 +20,13 @@ from pairbus.broker.store.writing import JournalWriter, range_of
 
 _logger = logging.getLogger(__name__)
 
-INDEX_PAGE = 10_000
+INDEX_PAGE = 1_000
 """So many rows of an index are read at once: enough to be quick, and no read lasts while somebody else's code runs."""
 KEYS_AT_ONCE = 100
 CHECKPOINT_BYTES = 4 * 1024 * 1024
 """About so much is written between checkpoints: each takes some milliseconds, in which nothing is committed."""
 WAL_FRAMES_AT_MOST = 8192
-"""If readers have kept the log from being used anew until it is this long, the writer waits for them."""
+"""If readers have kept the log from being used anew until it is this long, the writer waits for them a little."""
 
 # A tuple becomes a named one without a step in Python: half the time of an index is this.
 _new: Callable[..., Any] = getattr(tuple, "__new__")  # noqa: B009 its declared type is of no use here
@@ -57,6 +57,7 @@ class SqliteStore:
         self._busy = False
         self._asked = False
         self._closed = False
+        self._put_off = False
         self._inbox: SimpleQueue[Journal | None] = SimpleQueue()
         self._outbox: SimpleQueue[tuple[Journal, StoreError | None]] = SimpleQueue()
         try:
@@ -197,6 +198,9 @@ class SqliteStore:
             error = as_store_error(problem, self._path)
             error.__cause__ = problem
         written = 2 * PAGE_SIZE + sum(len(row[7]) for row in journal.rows)
+        if isinstance(error, StoreFullError):
+            # A checkpoint lets the log be used anew: often that is the room for the removals that make more of it.
+            written = CHECKPOINT_BYTES
         self._outbox.put((journal, error))
         try:
             self._notify(self._settle)
@@ -215,9 +219,13 @@ class SqliteStore:
     def _checkpoint(self) -> None:
         # After the callbacks were let go, so that only those who come next wait.
         try:
-            _, frames, done = self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            if frames > WAL_FRAMES_AT_MOST or done < frames:
+            _, frames, _ = self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            if frames > WAL_FRAMES_AT_MOST:
                 self._writer.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
         except sqlite3.Error as error:
             # Nothing is lost: all is in the log still. The commits will tell if the disk stays full.
-            _logger.warning("%s: checkpoint put off: %s", self._path, error)
+            if not self._put_off:
+                _logger.warning("%s: checkpoint put off: %s", self._path, error)
+            self._put_off = True
+        else:
+            self._put_off = False

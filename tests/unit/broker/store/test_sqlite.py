@@ -91,6 +91,52 @@ def test_the_log_does_not_grow_without_bound(owner: Owner) -> None:
     assert largest < 20 * 1024 * 1024
 
 
+def test_somebody_who_reads_the_file_holds_up_neither_commits_nor_for_ever_the_log(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pairbus.broker.store.sqlite.CHECKPOINT_BYTES", 0)
+    monkeypatch.setattr("pairbus.broker.store.sqlite.WAL_FRAMES_AT_MOST", 10)
+    monkeypatch.setattr("pairbus.broker.store.opening.BUSY_SECONDS", 0.01)
+    store = owner.sqlite()
+    log = owner.path.with_name("store.db-wal")
+
+    def commit() -> int:
+        store.journal.rows += [row(number, payload=bytes(5000)) for number in range(5)]
+        assert owner.settle(store) is None
+        return log.stat().st_size
+
+    commit()
+    with closing(sqlite3.connect(owner.path, isolation_level=None)) as other:
+        other.execute("BEGIN")
+        assert other.execute("SELECT count(*) FROM meta").fetchone() == (5,)
+        sizes = [commit() for _ in range(6)]
+        assert sizes[-1] > sizes[0]
+    commit()
+    longest = commit()
+    assert [commit() for _ in range(6)] == [longest] * 6
+
+
+def test_a_checkpoint_that_fails_is_told_once_and_made_later(
+    owner: Owner, writers: list[sqlite3.Connection], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pairbus.broker.store.sqlite.CHECKPOINT_BYTES", 0)
+    store = owner.sqlite()
+    refuse = True
+
+    def authorize(action: int, *_: object) -> int:
+        return sqlite3.SQLITE_DENY if refuse and action == sqlite3.SQLITE_PRAGMA else sqlite3.SQLITE_OK
+
+    writers[0].set_authorizer(authorize)
+    for number in range(3):
+        store.journal.rows.append(row(number))
+        assert owner.settle(store) is None
+    refuse = False
+    store.journal.rows.append(row(9))
+    assert owner.settle(store) is None
+    store.close()
+    assert caplog.text.count("checkpoint put off") == 1
+
+
 def test_an_older_file_is_brought_up_to_date_with_its_content(owner: Owner, tmp_path: Path) -> None:
     fill(owner)
     newer = tmp_path / "migrations"
