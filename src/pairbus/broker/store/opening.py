@@ -16,13 +16,12 @@ CHECKED_UP_TO = 8 * 1024 * 1024
 WAL_PAGES_AT_MOST = 2048
 """The owner's checkpoints come sooner; this one is for what it has not foreseen."""
 WAL_BYTES_KEPT = 16 * 1024 * 1024
-BUSY_SECONDS = 5.0
+BUSY_SECONDS = 0.5
+"""The store has one writer: only another program can be in the way, somebody who looks into the file."""
 
 
 def as_store_error(error: Exception, path: Path) -> StoreError:
     """Return what an error of SQLite, or of the system, means for a store."""
-    if isinstance(error, StoreError):
-        return error
     if isinstance(error, OSError):
         return StoreError(f"{path}: {error.strerror or error}; give the broker a directory that it may write to")
     name = getattr(error, "sqlite_errorname", "") or ""

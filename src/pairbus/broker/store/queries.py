@@ -26,10 +26,10 @@ QUERIES = named((SQL / "queries.sql").read_text(encoding="utf-8"))
 
 
 @cache
-def with_rows(name: str, columns: int, count: int) -> str:
+def with_rows(name: str, count: int) -> str:
     """Return a query that writes so many rows at once."""
-    row = f"({', '.join('?' * columns)})"
-    return QUERIES[name].replace("{rows}", ", ".join([row] * count))
+    head, row = QUERIES[name].removesuffix(";").split("VALUES ")
+    return f"{head}VALUES {', '.join([row] * count)}"
 
 
 @cache

@@ -5,12 +5,13 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from pairbus.broker.store.base import EntityRow, IndexRow, Journal, Row, StoreError
+from pairbus.broker.store.base import EntityRow, IndexRow, Journal, Row, StoreError, StoreFullError
 from pairbus.broker.store.callbacks import call_back
 from pairbus.broker.store.lock import StoreLock
 from pairbus.broker.store.opening import PAGE_SIZE, as_store_error, make_directory, open_reader, open_writer
@@ -19,13 +20,13 @@ from pairbus.broker.store.writing import JournalWriter, range_of
 
 _logger = logging.getLogger(__name__)
 
-INDEX_PAGE = 10_000
+INDEX_PAGE = 1_000
 """So many rows of an index are read at once: enough to be quick, and no read lasts while somebody else's code runs."""
 KEYS_AT_ONCE = 100
 CHECKPOINT_BYTES = 4 * 1024 * 1024
 """About so much is written between checkpoints: each takes some milliseconds, in which nothing is committed."""
 WAL_FRAMES_AT_MOST = 8192
-"""If readers have kept the log from being used anew until it is this long, the writer waits for them."""
+"""If readers have kept the log from being used anew until it is this long, the writer waits for them a little."""
 
 # A tuple becomes a named one without a step in Python: half the time of an index is this.
 _new: Callable[..., Any] = getattr(tuple, "__new__")  # noqa: B009 its declared type is of no use here
@@ -56,21 +57,25 @@ class SqliteStore:
         self._busy = False
         self._asked = False
         self._closed = False
+        self._put_off = False
         self._inbox: SimpleQueue[Journal | None] = SimpleQueue()
         self._outbox: SimpleQueue[tuple[Journal, StoreError | None]] = SimpleQueue()
         try:
-            make_directory(self._path.parent)
-            self._lock = StoreLock(self._path)
-        except OSError as error:
+            with ExitStack() as opened:
+                make_directory(self._path.parent)
+                opened.callback(StoreLock(self._path).release)
+                self._writer = open_writer(self._path, migrations)
+                opened.callback(self._writer.close)
+                self._reader = open_reader(self._path)
+                opened.callback(self._reader.close)
+                journals = JournalWriter(self._writer)
+                self._opened = opened.pop_all()
+        except (OSError, sqlite3.Error) as error:
             raise as_store_error(error, self._path) from error
-        try:
-            self._writer = open_writer(self._path, migrations)
-            self._reader = self._open_reader()
-        except BaseException:
-            self._lock.release()
-            raise
         # A daemon: an owner that is gone without closing must not keep the process alive; all is as after a crash then.
-        self._thread = threading.Thread(target=self._write, name=f"store {self._path.name}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._write, args=(journals,), name=f"store {self._path.name}", daemon=True
+        )
         self._thread.start()
 
     def entities(self) -> Sequence[EntityRow]:
@@ -157,9 +162,7 @@ class SqliteStore:
             call_back(journal, error)
         self._inbox.put(None)
         self._thread.join()
-        self._reader.close()
-        self._writer.close()
-        self._lock.release()
+        self._opened.close()
 
     def _hand_over(self) -> None:
         journal, self.journal = self.journal, Journal()
@@ -182,13 +185,6 @@ class SqliteStore:
                     self._hand_over()
             call_back(journal, error)
 
-    def _open_reader(self) -> sqlite3.Connection:
-        try:
-            return open_reader(self._path)
-        except sqlite3.Error as error:
-            self._writer.close()
-            raise as_store_error(error, self._path) from error
-
     def _read(self, query: str, values: tuple[int, ...]) -> list[Any]:
         if self._closed:
             raise StoreError(f"{self._path}: closed")
@@ -199,35 +195,60 @@ class SqliteStore:
 
     # From here on: the writer's thread.
 
-    def _write(self) -> None:
-        writer = JournalWriter(self._writer)
+    def _write(self, writer: JournalWriter) -> None:
         written = 0
-        while (journal := self._inbox.get()) is not None:
-            error: StoreError | None = None
-            try:
-                writer.commit(journal)
-            except Exception as problem:  # noqa: BLE001 whoever waits must be told, whatever it was
-                error = as_store_error(problem, self._path)
-                error.__cause__ = problem
+        while True:
+            if writer.has_to_purge() and self._inbox.empty():
+                written += self._purge(writer)
             else:
-                written += 2 * PAGE_SIZE + sum(len(row[7]) for row in journal.rows)
-            self._outbox.put((journal, error))
-            try:
-                self._notify(self._settle)
-            except Exception:
-                # The owner's loop may have ended; close() will find the outcome.
-                _logger.exception("%s: the owner cannot be notified", self._path)
-            del journal
+                journal = self._inbox.get()
+                if journal is None:
+                    return
+                written += self._commit(writer, journal)
+                del journal  # or the bodies would stay in memory until the next one comes
+                if writer.has_to_purge():
+                    written += self._purge(writer)
             if written >= CHECKPOINT_BYTES:
                 written = 0
                 self._checkpoint()
 
+    def _commit(self, writer: JournalWriter, journal: Journal) -> int:
+        """Commit, let the owner know, and return about how many bytes were written."""
+        error: StoreError | None = None
+        try:
+            writer.commit(journal)
+        except Exception as problem:  # noqa: BLE001 whoever waits must be told, whatever it was
+            error = as_store_error(problem, self._path)
+            error.__cause__ = problem
+        written = 2 * PAGE_SIZE + sum(len(row[7]) for row in journal.rows)
+        if isinstance(error, StoreFullError):
+            # A checkpoint lets the log be used anew: often that is the room for the removals that make more of it.
+            written = CHECKPOINT_BYTES
+        self._outbox.put((journal, error))
+        try:
+            self._notify(self._settle)
+        except Exception:
+            # The owner's loop may have ended; close() will find the outcome.
+            _logger.exception("%s: the owner cannot be notified", self._path)
+        return written
+
+    def _purge(self, writer: JournalWriter) -> int:
+        try:
+            writer.purge()
+        except sqlite3.Error as error:
+            _logger.warning("%s: the room of dropped entities is not free yet: %s", self._path, error)
+        return 4 * PAGE_SIZE
+
     def _checkpoint(self) -> None:
         # After the callbacks were let go, so that only those who come next wait.
         try:
-            _, frames, done = self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            if frames > WAL_FRAMES_AT_MOST or done < frames:
+            _, frames, _ = self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            if frames > WAL_FRAMES_AT_MOST:
                 self._writer.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
         except sqlite3.Error as error:
             # Nothing is lost: all is in the log still. The commits will tell if the disk stays full.
-            _logger.warning("%s: checkpoint put off: %s", self._path, error)
+            if not self._put_off:
+                _logger.warning("%s: checkpoint put off: %s", self._path, error)
+            self._put_off = True
+        else:
+            self._put_off = False

@@ -14,6 +14,12 @@ ROWS_AT_ONCE = 50
 KEYS_AT_ONCE = 64
 RANGE_FROM = 8
 """So many neighbours or more are a range; fewer go on a list with others."""
+PURGED_AT_ONCE = 500
+"""So many bodies of a dropped entity are removed between two commits; a million would hold up all for seconds."""
+# Python's sqlite3 takes exact int, str and bytearray as they are, and looks for an adapter of every None, bytes and
+# enum, which takes a quarter of the time. So there is none of these; the query makes NULL of what stands for None.
+NO_TIME = ""
+NO_SESSION = 0
 _ALL = (1 << SEQUENCE_BITS) - 1
 
 
@@ -47,22 +53,47 @@ class JournalWriter:
         self._connection = connection
         self._execute: Callable[..., sqlite3.Cursor] = connection.execute
         self._last_seen: dict[int, int] = {}
+        self._dropped = self._read_dropped()
+        self._may_purge = True
 
     def commit(self, journal: Journal) -> None:
         """Carry out a journal and make it durable, or leave everything as it was and raise."""
+        self._transact(lambda: self._carry_out(journal))
+        self._may_purge = True
+
+    def has_to_purge(self) -> bool:
+        """Tell whether there are bodies of dropped entities left, and nothing speaks against removing some now."""
+        return self._may_purge and bool(self._dropped)
+
+    def purge(self) -> None:
+        """Remove some bodies of dropped entities. Nobody finds them any more; they only take room.
+
+        If that fails, there is nothing to purge until a commit has succeeded again.
+        """
+        self._may_purge = False
+        self._transact(lambda: self._purge(min(self._dropped), PURGED_AT_ONCE))
+        self._may_purge = True
+
+    def _transact(self, work: Callable[[], None]) -> None:
         self._execute("BEGIN IMMEDIATE")
         try:
-            self._carry_out(journal)
+            work()
             self._execute("COMMIT")
         except BaseException:
             # Some errors, such as a full disk, have ended the transaction already.
             if self._connection.in_transaction:
                 self._execute("ROLLBACK")
             self._last_seen.clear()
+            self._dropped = self._read_dropped()
             raise
+
+    def _read_dropped(self) -> set[int]:
+        return {found for (found,) in self._execute(QUERIES["dropped"])}
 
     def _carry_out(self, journal: Journal) -> None:
         for entity in journal.entities:
+            if entity.id in self._dropped:
+                self._purge(entity.id, None)
             self._execute(QUERIES["put_entity"], entity)
         gone = set(journal.removed)
         if journal.rows:
@@ -93,10 +124,19 @@ class JournalWriter:
             metas: list[object] = []
             bodies: list[object] = []
             for key, state, enqueued, expires, due, session, deliveries, payload in chunk:
-                metas += (key, state, enqueued, expires, due, session, deliveries, len(payload))
-                bodies += (key, payload)
-            self._execute(with_rows("put_meta", 8, len(chunk)), metas)
-            self._execute(with_rows("put_payload", 2, len(chunk)), bodies)
+                metas += (
+                    key,
+                    int(state),
+                    enqueued,
+                    NO_TIME if expires is None else expires,
+                    NO_TIME if due is None else due,
+                    NO_SESSION if session is None else session,
+                    deliveries,
+                    len(payload),
+                )
+                bodies += (key, bytearray(payload))
+            self._execute(with_rows("put_meta", len(chunk)), metas)
+            self._execute(with_rows("put_payload", len(chunk)), bodies)
 
     def _raise_sequences(self, rows: list[Row]) -> None:
         keys = [row[0] for row in rows]
@@ -130,7 +170,7 @@ class JournalWriter:
             values: list[object] = []
             for entity, name, until in chunk:
                 values += (self._next_seen(entity), until, name)
-            self._execute(with_rows("put_seen", 3, len(chunk)), values)
+            self._execute(with_rows("put_seen", len(chunk)), values)
 
     def _next_seen(self, entity: int) -> int:
         last = self._last_seen.get(entity)
@@ -144,6 +184,17 @@ class JournalWriter:
         every = range_of(entity)
         self._execute(QUERIES["drop_entity"], (entity,))
         self._execute(QUERIES["remove_meta_range"], every)
-        self._execute(QUERIES["remove_payload_range"], every)
         self._execute(QUERIES["drop_session_states"], (entity,))
         self._execute(QUERIES["forget_seen"], (*every, (1 << 63) - 1))
+        self._execute(QUERIES["put_dropped"], (entity,))
+        self._dropped.add(entity)
+
+    def _purge(self, entity: int, most: int | None) -> None:
+        first, last = range_of(entity)
+        end = most and self._execute(QUERIES["body_after"], (first, last, most)).fetchone()
+        if end:
+            self._execute(QUERIES["remove_payload_range"], (first, end[0] - 1))
+        else:
+            self._execute(QUERIES["remove_payload_range"], (first, last))
+            self._execute(QUERIES["remove_dropped"], (entity,))
+            self._dropped.discard(entity)

@@ -47,12 +47,14 @@ def test_after_kill_9_what_was_acknowledged_is_there_and_what_was_removed_is_not
     durable: set[int] = set()
     begun: set[int] = set()
     removed: set[int] = set()
+    delivered: set[int] = set()
     for seed in range(ROUNDS):
         words = run_and_kill(owner.path, random.randrange(1 << 30) + seed)
         assert words
         durable |= {int(word[1:]) for word in words if word[0] == "+"}
         begun |= {int(word[1:]) for word in words if word[0] == "?"}
         removed |= {int(word[1:]) for word in words if word[0] == "-"}
+        delivered |= {int(word[1:]) for word in words if word[0] == "*"}
         store = owner.sqlite()
         entities = store.entities()
         next_sequence = {found.id: found.next_sequence for found in entities}
@@ -64,6 +66,8 @@ def test_after_kill_9_what_was_acknowledged_is_there_and_what_was_removed_is_not
         for start in range(0, len(keys := sorted(there)), 500):
             for found in store.load(keys[start : start + 500]):
                 assert found.payload == payload_of(found.key)
+                assert found.deliveries >= (found.key in delivered)
         assert len(store.load(keys)) == len(keys)
         store.close()
     assert removed
+    assert delivered

@@ -15,7 +15,7 @@ from tests.unit.broker.store.conftest import Owner, entity, row
 
 from pairbus.broker.store.base import StoreError, StoreFullError, key_of
 from pairbus.broker.store.opening import APPLICATION_ID, PAGE_SIZE, as_store_error, open_writer
-from pairbus.broker.store.queries import MIGRATIONS, migrations, statements
+from pairbus.broker.store.queries import MIGRATIONS, QUERIES, migrations, statements
 from pairbus.broker.store.sqlite import SqliteStore
 from pairbus.broker.store.writing import runs
 
@@ -89,6 +89,52 @@ def test_the_log_does_not_grow_without_bound(owner: Owner) -> None:
         assert owner.settle(store) is None
         largest = max(largest, log.stat().st_size)
     assert largest < 20 * 1024 * 1024
+
+
+def test_somebody_who_reads_the_file_holds_up_neither_commits_nor_for_ever_the_log(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pairbus.broker.store.sqlite.CHECKPOINT_BYTES", 0)
+    monkeypatch.setattr("pairbus.broker.store.sqlite.WAL_FRAMES_AT_MOST", 10)
+    monkeypatch.setattr("pairbus.broker.store.opening.BUSY_SECONDS", 0.01)
+    store = owner.sqlite()
+    log = owner.path.with_name("store.db-wal")
+
+    def commit() -> int:
+        store.journal.rows += [row(number, payload=bytes(5000)) for number in range(5)]
+        assert owner.settle(store) is None
+        return log.stat().st_size
+
+    commit()
+    with closing(sqlite3.connect(owner.path, isolation_level=None)) as other:
+        other.execute("BEGIN")
+        assert other.execute("SELECT count(*) FROM meta").fetchone() == (5,)
+        sizes = [commit() for _ in range(6)]
+        assert sizes[-1] > sizes[0]
+    commit()
+    longest = commit()
+    assert [commit() for _ in range(6)] == [longest] * 6
+
+
+def test_a_checkpoint_that_fails_is_told_once_and_made_later(
+    owner: Owner, writers: list[sqlite3.Connection], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pairbus.broker.store.sqlite.CHECKPOINT_BYTES", 0)
+    store = owner.sqlite()
+    refuse = True
+
+    def authorize(action: int, *_: object) -> int:
+        return sqlite3.SQLITE_DENY if refuse and action == sqlite3.SQLITE_PRAGMA else sqlite3.SQLITE_OK
+
+    writers[0].set_authorizer(authorize)
+    for number in range(3):
+        store.journal.rows.append(row(number))
+        assert owner.settle(store) is None
+    refuse = False
+    store.journal.rows.append(row(9))
+    assert owner.settle(store) is None
+    store.close()
+    assert caplog.text.count("checkpoint put off") == 1
 
 
 def test_an_older_file_is_brought_up_to_date_with_its_content(owner: Owner, tmp_path: Path) -> None:
@@ -169,7 +215,7 @@ def test_damage_in_a_small_file_is_found_when_it_is_opened(owner: Owner) -> None
 
 def test_damage_that_is_found_later_is_told(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(owner, 200)
-    damage(owner.path, 2)
+    damage(owner.path, 8)  # the first pages are the roots of the tables
     monkeypatch.setattr("pairbus.broker.store.opening.CHECKED_UP_TO", 0)
     store = owner.sqlite()
     with pytest.raises(StoreError, match="damaged"):
@@ -191,6 +237,73 @@ def test_a_second_owner_is_refused_in_this_process_and_another(owner: Owner) -> 
     assert f"{owner.path}: in use by another broker (process {os.getpid()}); end it" in other.stderr
     store.close()
     owner.sqlite()
+
+
+def bodies(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as plain:
+        return plain.execute("SELECT count(*) FROM payload").fetchone()[0]
+
+
+def test_the_bodies_of_a_dropped_entity_go_little_by_little(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(owner, 200)
+    monkeypatch.setattr("pairbus.broker.store.writing.PURGED_AT_ONCE", 30)
+    store = owner.sqlite()
+    store.journal.dropped.append(1)
+    assert owner.settle(store) is None
+    assert list(store.index(1)) == []
+    assert store.load([key_of(1, number) for number in range(1, 201)]) == []
+    for _ in range(7):
+        assert owner.settle(store) is None
+    store.close()
+    assert bodies(owner.path) == 0
+
+
+def test_what_was_not_removed_yet_is_removed_after_reopening(owner: Owner) -> None:
+    fill(owner, 1200)
+    with closing(sqlite3.connect(owner.path)) as plain, plain:
+        plain.execute("DELETE FROM meta")
+        plain.execute("DELETE FROM entity")
+        plain.execute("INSERT INTO dropped VALUES (1)")
+    store = owner.sqlite()
+    for _ in range(3):
+        assert owner.settle(store) is None
+    store.close()
+    assert bodies(owner.path) == 0
+
+
+def test_an_id_may_be_used_again_before_the_bodies_are_gone(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(owner, 200)
+    monkeypatch.setattr("pairbus.broker.store.writing.PURGED_AT_ONCE", 1)
+    store = owner.sqlite()
+    store.journal.dropped.append(1)
+    assert owner.settle(store) is None
+    store.journal.entities.append(entity())
+    store.journal.rows.append(row(5, payload=b"new"))
+    assert owner.settle(store) is None
+    for _ in range(3):
+        assert owner.settle(store) is None
+    assert [found.payload for found in store.load([key_of(1, 5)])] == [b"new"]
+    store.close()
+    assert bodies(owner.path) == 1
+
+
+def test_room_that_cannot_be_freed_now_is_freed_later(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(owner, 20)
+    body_after = QUERIES["body_after"]
+    monkeypatch.setitem(QUERIES, "body_after", "SELECT nothing")
+    store = owner.sqlite()
+    store.journal.dropped.append(1)
+    assert owner.settle(store) is None
+    store.journal.seen.append((2, "id", 1))
+    assert owner.settle(store) is None
+    assert "not free yet" in caplog.text
+    monkeypatch.setitem(QUERIES, "body_after", body_after)
+    for _ in range(2):
+        assert owner.settle(store) is None
+    store.close()
+    assert bodies(owner.path) == 0
 
 
 @contextmanager

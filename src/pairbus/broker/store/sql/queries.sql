@@ -1,4 +1,5 @@
--- Queries by name. {rows} stands for as many rows of question marks as are written at once, {keys} for a list of keys.
+-- Queries by name. What put_meta, put_payload and put_seen have after VALUES is repeated for as many rows as are written
+-- at once. {keys} stands for a list of keys.
 
 -- name: entities
 -- All entities, for opening.
@@ -59,10 +60,12 @@ SELECT min(expires) FROM meta WHERE key >> 40 = ? AND expires IS NOT NULL AND st
 SELECT min(due) FROM meta WHERE key >> 40 = ? AND state = 2;
 
 -- name: put_meta
-REPLACE INTO meta (key, state, enqueued, expires, due, session, deliveries, size) VALUES {rows};
+-- An empty text stands for no time, the number 0 for no session.
+REPLACE INTO meta (key, state, enqueued, expires, due, session, deliveries, size)
+VALUES (?, ?, ?, nullif(?, ''), nullif(?, ''), nullif(?, 0), ?, ?);
 
 -- name: put_payload
-REPLACE INTO payload (key, body) VALUES {rows};
+REPLACE INTO payload (key, body) VALUES (?, ?);
 
 -- name: set_state_range
 UPDATE meta SET state = ? WHERE key BETWEEN ? AND ?;
@@ -110,7 +113,21 @@ SELECT id, max(until) FROM seen WHERE key BETWEEN ? AND ? AND until > ? GROUP BY
 SELECT max(key) FROM seen WHERE key BETWEEN ? AND ?;
 
 -- name: put_seen
-INSERT INTO seen (key, until, id) VALUES {rows};
+INSERT INTO seen (key, until, id) VALUES (?, ?, ?);
 
 -- name: forget_seen
 DELETE FROM seen WHERE key BETWEEN ? AND ? AND until <= ?;
+
+-- name: dropped
+-- Entities that are gone, but for bodies.
+SELECT id FROM dropped;
+
+-- name: put_dropped
+INSERT OR IGNORE INTO dropped (id) VALUES (?);
+
+-- name: remove_dropped
+DELETE FROM dropped WHERE id = ?;
+
+-- name: body_after
+-- Where to stop when only so many bodies of a range are to be removed.
+SELECT key FROM payload WHERE key BETWEEN ? AND ? ORDER BY key LIMIT 1 OFFSET ?;

@@ -45,3 +45,8 @@ CREATE TABLE seen (
     until INTEGER NOT NULL,
     id TEXT NOT NULL
 );
+
+-- Entities that are gone, and whose bodies are removed little by little.
+CREATE TABLE dropped (
+    id INTEGER PRIMARY KEY
+);
