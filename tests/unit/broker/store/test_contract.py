@@ -208,3 +208,42 @@ def test_a_closed_store_refuses(store: Store, owner: Owner) -> None:
             ask()
     while not owner.inbox.empty():
         owner.inbox.get()()
+
+
+def test_messages_are_browsed_from_a_sequence_number_on(store: Store, owner: Owner) -> None:
+    store.journal.rows += [row(5), row(1), row(3), row(2, entity=2)]
+    owner.settle(store)
+    assert store.browse(1, 2, 10) == [row(3), row(5)]
+    assert store.browse(1, 0, 2) == [row(1), row(3)]
+    assert store.browse(1, 6, 10) == store.browse(3, 0, 10) == []
+
+
+def test_what_expires_is_found_the_earliest_first_and_what_is_scheduled_does_not_expire(
+    store: Store, owner: Owner
+) -> None:
+    late, soon, never = row(1)._replace(expires=30), row(2)._replace(expires=10), row(3)
+    deferred = row(4)._replace(expires=20, state=RowState.DEFERRED)
+    scheduled = row(5)._replace(expires=5, due=4, state=RowState.SCHEDULED)
+    store.journal.rows += [late, soon, never, deferred, scheduled, row(6, entity=2)._replace(expires=1)]
+    owner.settle(store)
+    assert store.next_expiry(1) == 10
+    assert store.expired(1, 9, 10) == []
+    assert store.expired(1, 20, 10) == [soon, deferred]
+    assert store.expired(1, 99, 2) == [soon, deferred]
+    store.journal.removed += [soon.key, deferred.key]
+    owner.settle(store)
+    assert (store.next_expiry(1), store.next_expiry(2), store.next_expiry(3)) == (30, 1, None)
+
+
+def test_what_is_scheduled_is_found_when_it_is_due(store: Store, owner: Owner) -> None:
+    later, sooner = (row(n)._replace(due=due, state=RowState.SCHEDULED) for n, due in ((1, 20), (2, 10)))
+    was = row(3)._replace(due=1)
+    store.journal.rows += [later, sooner, was]
+    owner.settle(store)
+    assert store.next_due(1) == 10
+    assert store.due(1, 10, 10) == [sooner]
+    assert store.due(1, 99, 1) == [sooner]
+    store.journal.states.append((sooner.key, RowState.ACTIVE))
+    owner.settle(store)
+    assert store.next_due(1) == 20
+    assert store.next_due(2) is None

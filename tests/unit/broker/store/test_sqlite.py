@@ -215,7 +215,7 @@ def test_damage_in_a_small_file_is_found_when_it_is_opened(owner: Owner) -> None
 
 def test_damage_that_is_found_later_is_told(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(owner, 200)
-    damage(owner.path, 8)  # the first pages are the roots of the tables
+    damage(owner.path, 10)  # the first pages are the roots of tables and indexes
     monkeypatch.setattr("pairbus.broker.store.opening.CHECKED_UP_TO", 0)
     store = owner.sqlite()
     with pytest.raises(StoreError, match="damaged"):
@@ -450,3 +450,13 @@ def test_keys_are_split_into_ranges_and_the_rest() -> None:
     assert runs(range(5)) == ([], [0, 1, 2, 3, 4])
     assert runs(range(8)) == ([(0, 7)], [])
     assert runs([*range(20, 40), 3, 1, 1, 50, *range(100, 108)]) == ([(20, 39), (100, 107)], [1, 3, 50])
+
+
+@pytest.mark.parametrize("name", ["expired", "next_expiry", "due", "next_due"])
+def test_what_is_timed_is_found_by_an_index(owner: Owner, name: str) -> None:
+    owner.sqlite()
+    values = {"expired": (1, 2, 3), "due": (1, 2, 3)}.get(name, (1,))
+    with closing(sqlite3.connect(owner.path)) as plain:
+        steps = [step[3] for step in plain.execute(f"EXPLAIN QUERY PLAN {QUERIES[name]}", values)]
+    assert any("USING" in step and ("meta_expiry" in step or "meta_due" in step) for step in steps), steps
+    assert not any("TEMP B-TREE" in step for step in steps), steps
