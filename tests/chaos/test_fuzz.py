@@ -5,7 +5,8 @@ import logging
 import os
 import random
 import resource
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -18,6 +19,7 @@ from pairbus.broker.running import Broker
 from pairbus.broker.server import NamespaceServer, ServerConnection
 
 FRAMES = int(os.environ.get("PAIRBUS_FRAMES", "1000000"))
+PER_BROKER = 25_000
 GROWTH = 64 * 1024
 """Kilobytes that the process may grow by, once it has warmed up."""
 
@@ -137,25 +139,32 @@ def memory() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-async def fuzz(wanted: int, report: Callable[[str], None]) -> int:
+async def fuzz(wanted: int, report: Callable[[str], None]) -> None:
+    chance = random.Random(int(os.environ.get("PAIRBUS_SEED", "1")))
+    async with serving() as (broker, server):
+        conversations = [frames(said) for said in await record(server)]
+        del broker
+    fed = warm = 0
+    while fed < wanted:
+        async with serving() as (broker, server):  # a new one now and then: what was sent to it stays there
+            target = fed + PER_BROKER
+            while fed < target:
+                fed += await replay(server, damage(chance.choice(conversations), chance))
+            assert not server.connections
+            await asyncio.wait_for(talk(broker.endpoints["localhost"].connection_string), 60)  # it still serves
+        warm = warm or memory()
+    report(f"{fed} frames, {memory() - warm} KB of growth")
+    assert memory() - warm < GROWTH
+
+
+@asynccontextmanager
+async def serving() -> AsyncGenerator[tuple[Broker, NamespaceServer]]:
     queues = {"orders": QueueSettings(), "sessions": QueueSettings(requires_session=True)}
     broker = Broker(BrokerConfig([NamespaceConfig("localhost", 0, queues)]))
     await broker.start()
     (server,) = broker._servers.values()  # pyright: ignore[reportPrivateUsage]
-    conversations = [frames(said) for said in await record(server)]
-    chance = random.Random(int(os.environ.get("PAIRBUS_SEED", "1")))
-    fed, warm = 0, 0
-    while fed < wanted:
-        fed += await replay(server, damage(chance.choice(conversations), chance))
-        if not warm and fed > wanted // 5:
-            warm = memory()
-    growth = memory() - warm
-    report(f"{fed} frames, {growth} KB of growth")
-    assert growth < GROWTH
-    assert not server.connections
-    await asyncio.wait_for(talk(broker.endpoints["localhost"].connection_string), 60)  # it still serves
+    yield broker, server
     await broker.stop()
-    return fed
 
 
 async def record(server: NamespaceServer) -> list[list[bytes]]:
