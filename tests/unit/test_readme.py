@@ -1,5 +1,6 @@
 """What the README and the documentation tell a reader to run does run."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -14,6 +16,8 @@ ELSEWHERE = {
     "make demo": "runs pairbus demo, which the command's tests run",
     "make test": "is what runs this test",
     "pairbus simulate --seeds 10000": "is what make chaos runs",
+    "pairbus broker --queue orders --data ./broker": "does not end by itself; run below",
+    "pairbus broker --namespace contoso --namespace fabrikam:5700 --queue contoso/orders --data ./broker": "the same",
 }
 
 
@@ -42,3 +46,23 @@ def test_commands_run(where: str, command: str) -> None:
     program, *arguments = shlex.split(command)
     assert program == "pairbus", where
     subprocess.run([Path(sys.executable).with_name(program), *arguments], check=True, capture_output=True)
+
+
+def test_the_broker_of_the_readme_serves_a_script_of_the_sdk_and_ends_in_order(tmp_path: Path) -> None:
+    """One terminal and another: what the broker prints is what the SDK needs."""
+    command = [sys.executable, "-m", "pairbus", "broker", "--queue", "orders", "--data", str(tmp_path), "--port", "0"]
+    with subprocess.Popen([*command, "--json"], stdout=subprocess.PIPE, text=True) as broker:
+        try:
+            assert broker.stdout is not None
+            ready = json.loads(broker.stdout.readline())
+            assert ready.keys() == {"namespace", "connection_string", "port"}
+            with ServiceBusClient.from_connection_string(ready["connection_string"]) as client:
+                with client.get_queue_sender("orders") as sender:
+                    sender.send_messages(ServiceBusMessage("one coffee"))
+                with client.get_queue_receiver("orders") as receiver:
+                    (message,) = receiver.receive_messages(max_wait_time=10)
+                    assert str(message) == "one coffee"
+                    receiver.complete_message(message)
+        finally:
+            broker.terminate()
+    assert broker.returncode == 0
