@@ -17,7 +17,7 @@ from pairbus.amqp.events import (
     Opened,
     WindowOpened,
 )
-from pairbus.amqp.performatives import ACCEPTED, SETTLE_SECOND, Accepted, Source, Target
+from pairbus.amqp.performatives import ACCEPTED, SETTLE_FIRST, SETTLE_SECOND, Accepted, Source, Target
 
 
 class ConnectionEndedError(Exception):
@@ -155,6 +155,8 @@ class Worker:
     until: int | None
     """How many messages to complete; None: without end."""
     credit: int = 500
+    confirmed: bool = True
+    """Whether the broker confirms each completion (rcv-settle-mode second), which not every broker can."""
     on_received: Callable[[DeliveryReceived], None] = lambda _delivery: None
     on_completed: Callable[[int], None] = lambda _delivery_id: None
     completed: int = 0
@@ -164,7 +166,8 @@ class Worker:
     def __post_init__(self) -> None:
         session = self.client.amqp.begin()
         source = Source(self.path)
-        self._link = session.attach_receiver(f"worker-{id(self)}", source, rcv_settle_mode=SETTLE_SECOND)
+        mode = SETTLE_SECOND if self.confirmed else SETTLE_FIRST
+        self._link = session.attach_receiver(f"worker-{id(self)}", source, rcv_settle_mode=mode)
         self.client.handle(self._link, self._on_event)
         self.client.flush()
 
@@ -175,7 +178,9 @@ class Worker:
             case DeliveryReceived():
                 self.on_received(event)
                 self._asked.add(event.delivery_id)
-                self._link.settle(event, ACCEPTED, settled=False)
+                self._link.settle(event, ACCEPTED, settled=not self.confirmed)
+                if not self.confirmed:
+                    self._on_completed(event.delivery_id, event.delivery_id)
                 if self._link.credit < self.credit // 2:
                     self._link.grant(self.credit)
             case DispositionReceived(first=first, last=last, state=Accepted()):
