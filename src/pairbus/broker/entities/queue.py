@@ -224,7 +224,7 @@ class Queue:
         missing = [number for number in numbers if number not in self.deferred]
         if missing:
             raise message_not_found(missing)
-        found = [self._pool.hold(row) for row in self._store.load([key_of(self.id, number) for number in numbers])]
+        found = self._pool.fetch_all(numbers)
         self.deferred.difference_update(numbers)
         return self._take_away(found) if delete else self._lock(found, now, None)
 
@@ -321,7 +321,9 @@ class Queue:
     def abandon(self, token: bytes, now: int, answer: Answer, properties: Map | None = None) -> None:
         """Put a message back into its place, with some application properties set."""
         held = self._unlock(token, now)
-        self._change(held, properties)
+        if properties:
+            self._change(held, properties)
+            self._write(held)
         self.put_back(held, now)
         self._when_durable(answer)
 
@@ -336,11 +338,21 @@ class Queue:
     def defer(self, token: bytes, now: int, answer: Answer, properties: Map | None = None) -> None:
         """Set a message aside, to be received by its sequence number."""
         held = self._unlock(token, now)
+        before = held.state
         self._change(held, properties)
-        self._set_state(held, RowState.DEFERRED)
-        self.deferred.add(held.sequence)
-        self._pool.let_go(held)
-        self._when_durable(answer)
+        held.state = RowState.DEFERRED
+        self._write(held)
+        self._set_aside(held)
+
+        def durable(refused: RefusedError | None) -> None:
+            if refused is not None and before != RowState.DEFERRED:
+                held.state = before
+                if held.sequence in self.deferred:
+                    self.deferred.discard(held.sequence)
+                    self.put_back(held, now)
+            answer(refused)
+
+        self._when_durable(durable)
 
     def dead_letter(
         self,
@@ -358,11 +370,28 @@ class Queue:
         self._bury(held, now, reason, description, answer)
 
     def put_back(self, held: Held, now: int) -> None:
-        """Give back a message whose lock is gone: to its place, unless it has expired or was delivered too often."""
-        if not self._ends(held, now):
-            self._set_state(held, RowState.ACTIVE)
+        """Give back a message whose lock is gone: to its place, unless it has expired or was delivered too often.
+
+        One that was deferred stays so, as in the cloud.
+        """
+        if self._ends(held, now):
+            return
+        if held.state == RowState.DEFERRED:
+            self._set_aside(held)
+        else:
             self._line(held.session).put_back(held.sequence)
             self._announce(held.session)
+
+    def _set_aside(self, held: Held) -> None:
+        """Count a message among the deferred ones; it stays in memory until the store shows it as it is."""
+        self.deferred.add(held.sequence)
+        deliveries = held.deliveries
+
+        def durable(error: StoreError | None) -> None:
+            if error is None and held.sequence in self.deferred and held.deliveries == deliveries:
+                self._pool.let_go(held)
+
+        self._store.journal.durable.append(durable)
 
     def _unlock(self, token: bytes, now: int) -> Held:
         self.used_at = now
@@ -378,19 +407,16 @@ class Queue:
 
         self._store.journal.durable.append(durable)
 
-    def _set_state(self, held: Held, state: RowState) -> None:
-        if held.state != state:
-            held.state = state
-            self._store.journal.states.append((key_of(self.id, held.sequence), state))
-
     def _change(self, held: Held, properties: Map | None) -> None:
         if properties:
             payload = with_properties(held.payload, properties)
             self.size += len(payload) - len(held.payload)
             self._pool.change(held, payload)
-            key = key_of(self.id, held.sequence)
-            row = Row(key, held.state, held.enqueued, held.expires, None, held.session, held.deliveries, payload)
-            self._store.journal.rows.append(row)
+
+    def _write(self, held: Held) -> None:
+        key = key_of(self.id, held.sequence)
+        row = Row(key, held.state, held.enqueued, held.expires, None, held.session, held.deliveries, held.payload)
+        self._store.journal.rows.append(row)
 
     def _remove(self, held: Held) -> None:
         self.size -= len(held.payload)

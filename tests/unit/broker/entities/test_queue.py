@@ -185,6 +185,39 @@ def test_a_deferred_message_can_be_received_and_deleted(world: World) -> None:
     assert world.is_balanced()
 
 
+@pytest.mark.parametrize("way", ["abandon", "release", "defer", "lock expiry", "restart"])
+def test_a_deferred_message_that_comes_back_is_deferred(world: World, way: str) -> None:
+    numbers = world.send("a")
+    world.settle("defer", world.take_one())
+    (held,) = world.queue.take_deferred(numbers, world.now)
+    world.commit()
+    if way == "lock expiry":
+        world.tick(LOCK)
+    elif way == "restart":
+        world.restart()
+    else:
+        world.settle(way, held)
+    assert world.take() == []
+    assert world.is_balanced()
+    (held,) = world.queue.take_deferred(numbers, world.now)
+    assert held.deliveries == (2 if way == "release" else 3)
+
+
+def test_a_message_that_was_just_deferred_is_received_as_it_is(world: World) -> None:
+    numbers = world.send("a")
+    held = world.queue.take(1, world.now)[0]
+    for deliveries in (2, 3):
+        assert held.token is not None
+        world.queue.defer(held.token, world.now, world.answer, {"n": deliveries})
+        (held,) = world.queue.take_deferred(numbers, world.now)
+        assert (held.deliveries, properties_of(held)) == (deliveries, {"n": deliveries})
+    world.commit()
+    assert world.is_balanced()
+    world.settle("abandon", held)
+    assert (world.stored(), world.store.rows()[0].deliveries) == ([("a", RowState.DEFERRED)], 3)
+    assert len(world.queue._pool) == 0  # pyright: ignore[reportPrivateUsage]
+
+
 def test_deferred_messages_are_received_all_or_none(world: World) -> None:
     numbers = world.send("a", "b")
     world.settle("defer", world.take_one())
