@@ -28,6 +28,8 @@ from pairbus.broker.store.base import EntityRow, Row, RowState, Store, StoreErro
 
 Answer: TypeAlias = Callable[[RefusedError | None], None]
 
+RETRY: Final = 1000
+"""After how many milliseconds that is tried again which the store has refused."""
 AT_ONCE: Final = 256
 """Scheduled or expired messages that are dealt with at a time."""
 
@@ -63,10 +65,11 @@ class Queue:
         self._pool = Pool(row.id, store)
         self._expires_at: int | None = store.next_expiry(row.id)
         self._due_at: int | None = store.next_due(row.id)
-        self._gone: set[int] = set()
-        """Numbers that stand in a line and whose message is not there any more."""
         self._leaving: set[int] = set()
         """Messages that are removed as soon as the store has done so; until then it still shows them."""
+        self._unremoved: list[int] = []
+        """Messages whose removal the store has refused, and when that is tried again."""
+        self._retry_at: int | None = None
         self._next_sequence = row.next_sequence
         self._duplicates: Duplicates | None = None
         if settings.requires_duplicate_detection:
@@ -88,7 +91,7 @@ class Queue:
     @property
     def active_count(self) -> int:
         """Messages that can be received, or are under lock."""
-        return sum(map(len, self.lines.values())) - len(self._gone) + len(self.locks)
+        return sum(map(len, self.lines.values())) + len(self.locks)
 
     def entity_row(self) -> EntityRow:
         """Return the queue as it is stored."""
@@ -216,7 +219,7 @@ class Queue:
 
     def take_away(self, most: int, now: int, *, session: str | None = None) -> list[Held]:
         """Remove the first messages for good and return them (receive-and-delete)."""
-        return self._take_away(self._first(most, now, session))
+        return self._take_away(self._first(most, now, session), now)
 
     def take_deferred(self, numbers: Sequence[int], now: int, *, delete: bool = False) -> list[Held]:
         """Lock deferred messages by their sequence numbers, or remove them for good; all must be there."""
@@ -226,7 +229,7 @@ class Queue:
             raise message_not_found(missing)
         found = self._pool.fetch_all(numbers)
         self.deferred.difference_update(numbers)
-        return self._take_away(found) if delete else self._lock(found, now, None)
+        return self._take_away(found, now) if delete else self._lock(found, now, None)
 
     def peek(self, first: int, most: int, now: int, *, session: str | None = None) -> list[Held]:
         """Look at messages, of one session or all, from a sequence number on, whatever their state; nothing changes."""
@@ -254,24 +257,25 @@ class Queue:
             number = line.pop()
             if number is None:
                 break
-            if number in self._gone:
-                self._gone.discard(number)
-                continue
             held = self._pool.fetch(number, line.ahead(FETCH))
             if held is not None and not self._ends(held, now):
                 taken.append(held)
         return taken
 
+    def _is_spent(self, held: Held, now: int) -> bool:
+        expired = held.expires is not None and held.expires <= now
+        return expired or held.deliveries >= self.settings.max_delivery_count
+
     def _ends(self, held: Held, now: int) -> bool:
         """Deal with a message that is not to be given out any more; tell whether it was one."""
+        if not self._is_spent(held, now):
+            return False
         if held.expires is not None and held.expires <= now:
             self._expire(held, now)
-        elif held.deliveries >= self.settings.max_delivery_count:
+        else:
             most = self.settings.max_delivery_count
             why = f"Message could not be consumed after {most} delivery attempts."
             self._bury(held, now, EXHAUSTED, why, _nobody)
-        else:
-            return False
         return True
 
     def _lock(self, messages: list[Held], now: int, until: int | None) -> list[Held]:
@@ -283,13 +287,26 @@ class Queue:
             deliveries.append((key_of(self.id, held.sequence), held.deliveries))
         return messages
 
-    def _take_away(self, messages: list[Held]) -> list[Held]:
+    def _take_away(self, messages: list[Held], now: int) -> list[Held]:
+        """Remove messages that are nobody's any more: if the store refuses, that is tried again, whatever happens."""
         for held in messages:
             held.deliveries += 1
             self._remove(held)
         numbers = [held.sequence for held in messages]
-        self._store.journal.durable.append(lambda _error: self._leaving.difference_update(numbers))
+        self._store.journal.durable.append(lambda error: self._taken_away(numbers, now, error))
         return messages
+
+    def _taken_away(self, numbers: list[int], now: int, error: StoreError | None) -> None:
+        if error is None:
+            self._leaving.difference_update(numbers)
+        else:
+            self._unremoved.extend(numbers)
+            self._retry_at = now + RETRY
+
+    def _remove_again(self, now: int) -> None:
+        numbers, self._unremoved, self._retry_at = self._unremoved, [], None
+        self._store.journal.removed.extend(key_of(self.id, number) for number in numbers)
+        self._store.journal.durable.append(lambda error: self._taken_away(numbers, now, error))
 
     # --- settling ------------------------------------------------------------------------------------------------
 
@@ -305,18 +322,7 @@ class Queue:
         """Remove a message for good."""
         held = self._unlock(token, now)
         self._remove(held)
-
-        def durable(error: StoreError | None) -> None:
-            self._leaving.discard(held.sequence)
-            if error is None:
-                answer(None)
-                return
-            self.size += len(held.payload)  # it is still there
-            self._pool.take_back(held)
-            self._line(held.session).put_back(held.sequence)
-            answer(store_failed(self.path, error))
-
-        self._store.journal.durable.append(durable)
+        self._when_durable(lambda refused: self._removed(held, now, refused, answer))
 
     def abandon(self, token: bytes, now: int, answer: Answer, properties: Map | None = None) -> None:
         """Put a message back into its place, with some application properties set."""
@@ -424,11 +430,25 @@ class Queue:
         self._store.journal.removed.append(key_of(self.id, held.sequence))
         self._pool.let_go(held)
 
+    def _removed(self, held: Held, now: int, refused: RefusedError | None, answer: Answer) -> None:
+        """Take note that a message is gone, or that the store has refused and it is still there."""
+        self._leaving.discard(held.sequence)
+        if refused is not None:
+            self.size += len(held.payload)
+            self._pool.take_back(held)
+            if held.state == RowState.DEFERRED:
+                self.deferred.add(held.sequence)
+            else:
+                self._line(held.session).put_back(held.sequence)
+                if not self._is_spent(held, now):  # else it would be tried again at once, and again
+                    self._announce(held.session)
+        answer(refused)
+
     def _expire(self, held: Held, now: int) -> None:
         if self.settings.dead_lettering_on_message_expiration and self.dead is not None:
             self._bury(held, now, *EXPIRED, _nobody)
         else:
-            self._take_away([held])
+            self._take_away([held], now)
 
     def _bury(self, held: Held, now: int, reason: str | None, description: str | None, answer: Answer) -> None:
         """Move a message to the dead-letter queue, in one transaction; in a dead-letter queue it stays."""
@@ -437,8 +457,8 @@ class Queue:
             self._when_durable(answer)
             return
         payload = dead_lettered(held.payload, reason, description, self.path)
-        self._take_away([held])
-        self.dead.receive_dead(payload, held.deliveries, now, answer)
+        self._remove(held)
+        self.dead.receive_dead(payload, held.deliveries, now, lambda refused: self._removed(held, now, refused, answer))
 
     def receive_dead(self, payload: bytes, deliveries: int, now: int, answer: Answer) -> None:
         """Take a message that another queue has dead-lettered."""
@@ -455,7 +475,7 @@ class Queue:
     @property
     def wake_at(self) -> int | None:
         """When :meth:`tick` has something to do; None: not before something else happens."""
-        times = (self.locks.wake_at, self._due_at, self._expires_at)
+        times = (self.locks.wake_at, self._due_at, self._expires_at, self._retry_at)
         return min((time for time in times if time is not None), default=None)
 
     def tick(self, now: int) -> None:
@@ -466,6 +486,8 @@ class Queue:
             self._activate(now)
         if self._expires_at is not None and self._expires_at <= now:
             self._expire_due(now)
+        if self._retry_at is not None and self._retry_at <= now:
+            self._remove_again(now)
 
     def _activate(self, now: int) -> None:
         """Append what is due as if it came now, with new sequence numbers, as the cloud does."""
@@ -494,7 +516,14 @@ class Queue:
         self.scheduled_count -= len(rows)
         self._leaving.update(numbers)
         self._store.journal.removed.extend(row.key for row in rows)
-        self._store.journal.durable.append(lambda _error: self._leaving.difference_update(numbers))
+
+        def durable(error: StoreError | None) -> None:
+            self._leaving.difference_update(numbers)
+            if error is not None:
+                self.size += total
+                self.scheduled_count += len(rows)
+
+        self._store.journal.durable.append(durable)
         return total
 
     def _expire_due(self, now: int) -> None:
@@ -506,14 +535,14 @@ class Queue:
             if number in self.deferred:
                 self.deferred.discard(number)
             else:
-                self._gone.add(number)
+                self._line(row.session).drop(number)
             self._expire(held or self._pool.hold(row), now)
         self._expires_at = self._soonest(self._store.next_expiry(self.id), now)
 
     @staticmethod
     def _soonest(stored: int | None, now: int) -> int | None:
         """Look again when the store says so; what it shows as overdue is going already, or locked: a second later."""
-        return None if stored is None else max(stored, now + 1000)
+        return None if stored is None else max(stored, now + RETRY)
 
 
 def _nobody(_refused: RefusedError | None) -> None:

@@ -242,6 +242,13 @@ def test_a_dead_lettered_message_carries_why_and_from_where(world: World) -> Non
     assert world.is_balanced()
 
 
+def test_moving_to_the_dead_letter_queue_is_no_delivery(world: World) -> None:
+    world.send("a")
+    world.settle("abandon", world.take_one())
+    world.settle("dead_letter", world.take_one())
+    assert world.take_one(queue=world.dead).deliveries == 3
+
+
 def test_a_dead_lettered_message_needs_no_reason(world: World) -> None:
     world.send("a")
     world.settle("dead_letter", world.take_one())
