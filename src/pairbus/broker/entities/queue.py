@@ -492,12 +492,19 @@ class Queue:
     def _activate(self, now: int) -> None:
         """Append what is due as if it came now, with new sequence numbers, as the cloud does."""
         rows = [row for row in self._store.due(self.id, now, AT_ONCE) if sequence_of(row.key) not in self._leaving]
-        active = [
-            row._replace(key=key_of(self.id, self._new_number()), state=RowState.ACTIVE, enqueued=now, due=None)
-            for row in rows
-        ]
-        self._insert(active, self._drop_scheduled(rows), [], _nobody)
         self._due_at = self._soonest(self._store.next_due(self.id), now)
+        if rows:
+            active = [self._activated(row, now) for row in rows]
+            self._insert(active, self._drop_scheduled(rows), [], self._look_for_due)
+
+    def _activated(self, row: Row, now: int) -> Row:
+        expires = None if row.expires is None else row.expires - row.enqueued + now
+        key = key_of(self.id, self._new_number())
+        return row._replace(key=key, state=RowState.ACTIVE, enqueued=now, expires=expires, due=None)
+
+    def _look_for_due(self, refused: RefusedError | None) -> None:
+        if refused is None:
+            self._due_at = self._store.next_due(self.id)
 
     def cancel_scheduled(self, numbers: Sequence[int], now: int, answer: Answer) -> None:
         """Remove scheduled messages; all must be there."""
@@ -527,6 +534,8 @@ class Queue:
         return total
 
     def _expire_due(self, now: int) -> None:
+        self._expires_at = self._soonest(self._store.next_expiry(self.id), now)
+        expired = False
         for row in self._store.expired(self.id, now, AT_ONCE):
             number = sequence_of(row.key)
             held = self._pool.find(number)
@@ -537,7 +546,13 @@ class Queue:
             else:
                 self._line(row.session).drop(number)
             self._expire(held or self._pool.hold(row), now)
-        self._expires_at = self._soonest(self._store.next_expiry(self.id), now)
+            expired = True
+        if expired:
+            self._when_durable(self._look_for_expired)
+
+    def _look_for_expired(self, refused: RefusedError | None) -> None:
+        if refused is None:
+            self._expires_at = self._store.next_expiry(self.id)
 
     @staticmethod
     def _soonest(stored: int | None, now: int) -> int | None:

@@ -161,6 +161,45 @@ def test_what_becomes_active_can_no_longer_be_cancelled(world: World) -> None:
     assert names(world.take()) == ["a"]
 
 
+@pytest.mark.parametrize("kind", ["scheduled", "expired"])
+def test_a_burst_is_dealt_with_in_bites_one_after_the_other(world: World, kind: str) -> None:
+    texts = [str(number) for number in range(700)]
+    if kind == "scheduled":
+        world.send(*texts, due=world.now + 1000)
+        world.send("later", due=world.now + 5000)
+    else:
+        world.send(*texts, time_to_live=1000)
+        world.send("later", time_to_live=5000)
+    world.now += 1000
+    bites = 0
+    while world.queue.wake_at is not None and world.queue.wake_at <= world.now:
+        world.tick()
+        bites += 1
+    assert bites == 3
+    assert world.queue.wake_at == world.now + 4000
+    assert names(world.take()) == (texts[:100] if kind == "scheduled" else ["later"])
+    assert world.is_balanced()
+
+
+def test_what_is_locked_or_going_when_its_time_comes_is_looked_at_again_a_second_later(world: World) -> None:
+    world.send("locked", time_to_live=1000)
+    world.take_one()
+    (number,) = world.send("cancelled", due=world.now + 1000)
+    world.queue.cancel_scheduled([number], world.now, world.answer)
+    world.now += 1000
+    world.queue.tick(world.now)
+    assert world.queue.wake_at == world.now + 1000
+    world.commit()
+    assert world.stored() == [("locked", RowState.ACTIVE)]
+
+
+def test_a_message_that_becomes_active_late_has_its_whole_life_before_it(world: World) -> None:
+    world.send("a", due=world.now + MINUTE, time_to_live=1000)
+    world.tick(10 * MINUTE)
+    (held,) = world.take()
+    assert (held.enqueued, held.expires) == (world.now, world.now + 1000)
+
+
 # --- duplicates ------------------------------------------------------------------------------------------------------
 
 
