@@ -106,12 +106,11 @@ class Queue:
         """
         self.used_at = now
         self._check(messages)
-        fresh = [message for message in messages if not message.is_ping]  # G3: a ping leaves no trace
-        if self._duplicates is not None:
-            fresh = self._first_of_each(fresh, now)
+        fresh = messages if self._duplicates is None else self._first_of_each(messages, now)
+        if self.size + sum(len(message.payload) for message in fresh) > self.settings.max_bytes:
+            raise full(self.path, self.settings.max_bytes)  # a ping too: it asks whether the queue takes messages
+        fresh = [message for message in fresh if not message.is_ping]  # G3: a ping leaves no trace
         total = sum(len(message.payload) for message in fresh)
-        if self.size + total > self.settings.max_bytes:
-            raise full(self.path, self.settings.max_bytes)
         ids = self._remember(fresh, now)
         rows = [self._row(message, now) for message in fresh]
         self._insert(rows, total, ids, answer)

@@ -414,6 +414,14 @@ def test_a_ping_is_checked_as_any_message(world: World) -> None:
         world.send(message("ping", is_ping=True))
 
 
+def test_a_full_queue_takes_no_ping(world: World) -> None:
+    world.configure(max_size_in_megabytes=1)
+    world.queue.size = MEGABYTE
+    with pytest.raises(RefusedError) as caught:
+        world.send(message("", is_ping=True))
+    assert caught.value.condition == RESOURCE_LIMIT_EXCEEDED
+
+
 # --- memory and the store --------------------------------------------------------------------------------------------
 
 
