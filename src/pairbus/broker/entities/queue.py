@@ -11,7 +11,7 @@ from pairbus.amqp.performatives import Map
 from pairbus.broker.entities.duplicates import Duplicates
 from pairbus.broker.entities.lines import Line
 from pairbus.broker.entities.locks import Locks
-from pairbus.broker.entities.message import Held, Incoming, dead_lettered, with_properties
+from pairbus.broker.entities.message import END_OF_TIME, Held, Incoming, dead_lettered, with_properties
 from pairbus.broker.entities.pool import FETCH, Pool
 from pairbus.broker.entities.settings import QueueSettings
 from pairbus.broker.refusals import (
@@ -151,11 +151,12 @@ class Queue:
         if longest is not None and (lives is None or lives > longest):
             lives = longest
         enqueued = now if due is None else due
+        ends = None if lives is None else enqueued + lives
         return Row(
             key_of(self.id, self._new_number()),
             RowState.ACTIVE if due is None else RowState.SCHEDULED,
             enqueued,
-            None if lives is None else enqueued + lives,
+            ends if ends is None or ends < END_OF_TIME else None,
             due,
             message.session_id if self.settings.requires_session else None,
             0,

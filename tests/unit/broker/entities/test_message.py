@@ -71,6 +71,12 @@ def test_a_schedule_that_is_no_time_is_none() -> None:
     assert m.read_incoming(payload("a", message_annotations={m.SCHEDULED_TIME: "soon"})).due is None
 
 
+def test_nothing_can_be_scheduled_for_the_end_of_time() -> None:
+    with pytest.raises(RefusedError) as caught:
+        m.read_incoming(payload("a", message_annotations={m.SCHEDULED_TIME: Timestamp(2**62)}))
+    assert caught.value.condition == ARGUMENT_ERROR
+
+
 def test_a_receiver_gets_the_message_as_it_came_with_the_brokers_annotations() -> None:
     properties = Properties(message_id="x")
     data = payload("a", properties=properties, application_properties={"k": 1})

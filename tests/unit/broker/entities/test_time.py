@@ -25,6 +25,12 @@ def test_a_message_lives_as_long_as_it_says_and_the_queue_allows(
     assert world.store.rows()[0].expires == (None if lives is None else world.now + lives)
 
 
+@pytest.mark.parametrize("lives", [922_337_203_685_477, 2**64])
+def test_a_life_beyond_all_time_has_no_end(world: World, lives: int) -> None:
+    world.send("a", time_to_live=lives)
+    assert world.store.rows()[0].expires is None
+
+
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("ticked", [False, True])
 def test_an_expired_message_is_not_given_out_and_leaves(restart: bool, ticked: bool) -> None:  # noqa: FBT001
