@@ -97,7 +97,7 @@ class Queue:
     # --- coming in -----------------------------------------------------------------------------------------------
 
     def send(self, messages: Sequence[Incoming], now: int, answer: Answer) -> list[int]:
-        """Take messages, all or none, and return their sequence numbers; a ping or a duplicate has none.
+        """Take messages, all or none, and return their sequence numbers; that of a ping or a duplicate is 0.
 
         What is wrong with them raises; whether they are stored is answered.
         """
@@ -112,7 +112,8 @@ class Queue:
         ids = self._remember(fresh, now)
         rows = [self._row(message, now) for message in fresh]
         self._insert(rows, total, ids, answer)
-        return [sequence_of(row.key) for row in rows]
+        numbers = {id(message): sequence_of(row.key) for message, row in zip(fresh, rows, strict=True)}
+        return [numbers.get(id(message), 0) for message in messages]
 
     def _check(self, messages: Sequence[Incoming]) -> None:
         if not self.settings.status.takes_messages:
@@ -216,7 +217,7 @@ class Queue:
 
     def take_away(self, most: int, now: int, *, session: str | None = None) -> list[Held]:
         """Remove the first messages for good and return them (receive-and-delete)."""
-        return self._take_away(self._first(most, now, session))
+        return self._take_away(self._counted(self._first(most, now, session)))
 
     def take_deferred(self, numbers: Sequence[int], now: int, *, delete: bool = False) -> list[Held]:
         """Lock deferred messages by their sequence numbers, or remove them for good; all must be there."""
@@ -226,7 +227,7 @@ class Queue:
             raise message_not_found(missing)
         found = [self._pool.hold(row) for row in self._store.load([key_of(self.id, number) for number in numbers])]
         self.deferred.difference_update(numbers)
-        return self._take_away(found) if delete else self._lock(found, now, None)
+        return self._take_away(self._counted(found)) if delete else self._lock(found, now, None)
 
     def peek(self, first: int, most: int, now: int, *, session: str | None = None) -> list[Held]:
         """Look at messages, of one session or all, from a sequence number on, whatever their state; nothing changes."""
@@ -235,7 +236,7 @@ class Queue:
         while len(found) < most:
             rows = self._store.browse(self.id, first, most)
             found.extend(
-                Held(row)
+                self._seen(row)
                 for row in rows
                 if sequence_of(row.key) not in self._leaving and (session is None or row.session == session)
             )
@@ -243,6 +244,14 @@ class Queue:
                 break
             first = sequence_of(rows[-1].key) + 1
         return found[:most]
+
+    def _seen(self, row: Row) -> Held:
+        """Return a message as one that looks sees it: a delivery that is under way does not count yet."""
+        seen = Held(row)
+        held = self._pool.find(seen.sequence)
+        if held is None or held.token is None:
+            seen.deliveries += 1
+        return seen
 
     def _first(self, most: int, now: int, session: str | None) -> list[Held]:
         self.used_at = now
@@ -283,9 +292,14 @@ class Queue:
             deliveries.append((key_of(self.id, held.sequence), held.deliveries))
         return messages
 
-    def _take_away(self, messages: list[Held]) -> list[Held]:
+    @staticmethod
+    def _counted(messages: list[Held]) -> list[Held]:
         for held in messages:
             held.deliveries += 1
+        return messages
+
+    def _take_away(self, messages: list[Held]) -> list[Held]:
+        for held in messages:
             self._remove(held)
         numbers = [held.sequence for held in messages]
         self._store.journal.durable.append(lambda _error: self._leaving.difference_update(numbers))
@@ -358,9 +372,16 @@ class Queue:
         self._bury(held, now, reason, description, answer)
 
     def put_back(self, held: Held, now: int) -> None:
-        """Give back a message whose lock is gone: to its place, unless it has expired or was delivered too often."""
-        if not self._ends(held, now):
-            self._set_state(held, RowState.ACTIVE)
+        """Give back a message whose lock is gone: to its place, unless it has expired or was delivered too often.
+
+        One that was deferred stays so, as in the cloud.
+        """
+        if self._ends(held, now):
+            return
+        if held.state == RowState.DEFERRED:
+            self.deferred.add(held.sequence)
+            self._pool.let_go(held)
+        else:
             self._line(held.session).put_back(held.sequence)
             self._announce(held.session)
 
@@ -445,7 +466,13 @@ class Queue:
         """Append what is due as if it came now, with new sequence numbers, as the cloud does."""
         rows = [row for row in self._store.due(self.id, now, AT_ONCE) if sequence_of(row.key) not in self._leaving]
         active = [
-            row._replace(key=key_of(self.id, self._new_number()), state=RowState.ACTIVE, enqueued=now, due=None)
+            row._replace(
+                key=key_of(self.id, self._new_number()),
+                state=RowState.ACTIVE,
+                enqueued=now,
+                expires=None if row.expires is None else now + row.expires - row.enqueued,
+                due=None,
+            )
             for row in rows
         ]
         self._insert(active, self._drop_scheduled(rows), [], _nobody)
