@@ -112,10 +112,12 @@ def outgoing(held: Held, *, extra: Map | None = None) -> bytes:
     message = Message(held.payload)
     header = message.header()
     count = max(0, held.deliveries - 1)
+    lives = None if held.expires is None else min(held.expires - held.enqueued, _MAX_UINT)
     if header is None:
-        head = encode_header(Header(delivery_count=count))
+        head = encode_header(Header(ttl=lives, delivery_count=count))
     else:
-        head = encode_header(Header(header.durable, header.priority, header.ttl, None, count))
+        ttl = header.ttl if lives is None else lives
+        head = encode_header(Header(header.durable, header.priority, ttl, None, count))
     if extra is None and held.token is not None and not message.has(MESSAGE_ANNOTATIONS):
         annotations = (
             _THREE

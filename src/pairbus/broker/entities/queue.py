@@ -100,7 +100,7 @@ class Queue:
     # --- coming in -----------------------------------------------------------------------------------------------
 
     def send(self, messages: Sequence[Incoming], now: int, answer: Answer) -> list[int]:
-        """Take messages, all or none, and return their sequence numbers; a ping or a duplicate has none.
+        """Take messages, all or none, and return their sequence numbers; that of a ping or a duplicate is 0.
 
         What is wrong with them raises; whether they are stored is answered.
         """
@@ -114,7 +114,8 @@ class Queue:
         ids = self._remember(fresh, now)
         rows = [self._row(message, now) for message in fresh]
         self._insert(rows, total, ids, answer)
-        return [sequence_of(row.key) for row in rows]
+        numbers = {id(message): sequence_of(row.key) for message, row in zip(fresh, rows, strict=True)}
+        return [numbers.get(id(message), 0) for message in messages]
 
     def _check(self, messages: Sequence[Incoming]) -> None:
         if not self.settings.status.takes_messages:
@@ -238,7 +239,7 @@ class Queue:
         while len(found) < most:
             rows = self._store.browse(self.id, first, most)
             found.extend(
-                Held(row)
+                self._seen(row)
                 for row in rows
                 if sequence_of(row.key) not in self._leaving and (session is None or row.session == session)
             )
@@ -246,6 +247,14 @@ class Queue:
                 break
             first = sequence_of(rows[-1].key) + 1
         return found[:most]
+
+    def _seen(self, row: Row) -> Held:
+        """Return a message as one that looks sees it: a delivery that is under way does not count yet."""
+        seen = Held(row)
+        held = self._pool.find(seen.sequence)
+        if held is None or held.token is None:
+            seen.deliveries += 1
+        return seen
 
     def _first(self, most: int, now: int, session: str | None) -> list[Held]:
         self.used_at = now

@@ -302,6 +302,18 @@ def test_peeking_shows_every_message_whatever_its_state_and_changes_nothing(worl
     assert names(world.take()) == ["c"]
 
 
+def test_who_peeks_is_told_of_the_deliveries_that_have_ended(world: World) -> None:
+    def told() -> int:
+        return world.queue.peek(1, 1, world.now)[0].deliveries - 1
+
+    world.send("a")
+    assert told() == 0
+    held = world.take_one()
+    assert told() == 0
+    world.settle("abandon", held)
+    assert told() == 1
+
+
 def test_a_message_that_is_going_is_not_peeked(world: World) -> None:
     world.send("a", "b", "c")
     held = world.take_one()
@@ -401,7 +413,7 @@ def test_the_status_says_what_a_queue_may_be_used_for(
 
 
 def test_a_ping_is_accepted_and_leaves_no_trace(world: World) -> None:
-    assert world.send(message("ping", is_ping=True), message("a"), message("ping", is_ping=True)) == [1]
+    assert world.send(message("ping", is_ping=True), message("a"), message("ping", is_ping=True)) == [0, 1, 0]
     assert world.answers == [None]
     assert world.stored() == [("a", RowState.ACTIVE)]
     assert names(world.queue.peek(0, 9, world.now)) == ["a"]

@@ -220,7 +220,7 @@ def test_an_id_is_taken_once_within_the_window(once: World, restart: bool) -> No
     if restart:
         once.restart()
     once.now += 19_999
-    assert once.send(message("b", message_id="x"), message("c", message_id="X")) == [2]
+    assert once.send(message("b", message_id="x"), message("c", message_id="X")) == [0, 2]
     once.now += 1
     assert once.send("d", message_id="x") == [3]
     assert names(once.take()) == ["a", "c", "d"]
@@ -239,7 +239,7 @@ def test_a_batch_may_hold_an_id_twice_and_is_taken_once(once: World) -> None:
 def test_an_id_stays_known_when_its_message_is_gone(once: World) -> None:
     once.send("a", message_id="x")
     once.settle("complete", once.take_one())
-    assert once.send("b", message_id="x") == []
+    assert once.send("b", message_id="x") == [0]
 
 
 def test_without_duplicate_detection_ids_mean_nothing(world: World) -> None:
