@@ -225,6 +225,9 @@ class Queue:
     def take_deferred(self, numbers: Sequence[int], now: int, *, delete: bool = False) -> list[Held]:
         """Lock deferred messages by their sequence numbers, or remove them for good; all must be there."""
         self.used_at = now
+        if not self.settings.status.gives_messages:
+            raise disabled(self.path)
+        numbers = list(dict.fromkeys(numbers))
         missing = [number for number in numbers if number not in self.deferred]
         if missing:
             raise message_not_found(missing)
@@ -518,10 +521,11 @@ class Queue:
     def cancel_scheduled(self, numbers: Sequence[int], now: int, answer: Answer) -> None:
         """Remove scheduled messages; all must be there."""
         self.used_at = now
+        numbers = list(dict.fromkeys(numbers))
         wanted = [key_of(self.id, number) for number in numbers if number not in self._leaving]
         rows = [row for row in self._store.load(wanted) if row.state == RowState.SCHEDULED]
         if len(rows) != len(numbers):
-            raise message_not_found(list(numbers))
+            raise message_not_found(numbers)
         self._drop_scheduled(rows)
         self._when_durable(answer)
 

@@ -228,6 +228,13 @@ def test_deferred_messages_are_received_all_or_none(world: World) -> None:
     assert len(world.queue.locks) == 0
 
 
+def test_a_number_that_is_asked_for_twice_is_received_once(world: World) -> None:
+    world.send("a")
+    world.settle("defer", world.take_one())
+    assert names(world.queue.take_deferred([1, 1], world.now)) == ["a"]
+    assert len(world.queue.locks) == 1
+
+
 # --- dead-lettering --------------------------------------------------------------------------------------------------
 
 
@@ -399,6 +406,7 @@ def test_the_status_says_what_a_queue_may_be_used_for(
         (takes, lambda: world.queue.send([message("c")], world.now, world.answer)),
         (gives, lambda: world.queue.take(1, world.now)),
         (gives, lambda: world.queue.take_away(1, world.now)),
+        (gives, lambda: world.queue.take_deferred([1], world.now)),
     ]
     for allowed, use in uses:
         if allowed:
