@@ -275,8 +275,9 @@ class Queue:
         return taken
 
     def _is_spent(self, held: Held, now: int) -> bool:
-        expired = held.expires is not None and held.expires <= now
-        return expired or held.deliveries >= self.settings.max_delivery_count
+        if held.expires is not None and held.expires <= now:
+            return True
+        return self.dead is not None and held.deliveries >= self.settings.max_delivery_count
 
     def _ends(self, held: Held, now: int) -> bool:
         """Deal with a message that is not to be given out any more; tell whether it was one."""
@@ -465,7 +466,7 @@ class Queue:
     def _bury(self, held: Held, now: int, reason: str | None, description: str | None, answer: Answer) -> None:
         """Move a message to the dead-letter queue, in one transaction; in a dead-letter queue it stays."""
         if self.dead is None:
-            self._line(held.session).put_back(held.sequence)
+            self.put_back(held, now)
             self._when_durable(answer)
             return
         payload = dead_lettered(held.payload, reason, description, self.path)

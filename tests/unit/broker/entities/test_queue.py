@@ -6,7 +6,7 @@ from tests.unit.broker.entities.conftest import DEAD, LOCK, World, message, name
 from pairbus.amqp.conditions import MESSAGE_SIZE_EXCEEDED, NOT_ALLOWED, RESOURCE_LIMIT_EXCEEDED
 from pairbus.amqp.message import Message
 from pairbus.broker.entities.message import DEAD_LETTER_SOURCE
-from pairbus.broker.entities.settings import EntityStatus
+from pairbus.broker.entities.settings import EntityStatus, QueueSettings
 from pairbus.broker.refusals import ENTITY_DISABLED, MESSAGE_LOCK_LOST, MESSAGE_NOT_FOUND, RefusedError
 from pairbus.broker.store.base import RowState, key_of
 
@@ -292,6 +292,19 @@ def test_a_message_that_was_under_its_last_lock_when_the_broker_ended_is_dead_le
     world.configure(max_delivery_count=1)
     assert world.take() == []
     assert names(world.take(queue=world.dead)) == ["a"]
+
+
+def test_a_dead_letter_stays_where_it_is_however_often_it_is_delivered_or_dead_lettered(world: World) -> None:
+    announced: list[str | None] = []
+    world.dead.on_available = announced.append
+    world.dead.settings = QueueSettings(max_delivery_count=1)
+    world.send("a")
+    world.settle("dead_letter", world.take_one(), reason="bad")
+    for how in ("abandon", "dead_letter"):
+        world.settle(how, world.take_one(queue=world.dead), queue=world.dead)
+        assert world.answers[-1] is None
+    assert announced == [None] * 3
+    assert world.is_balanced()
 
 
 # --- peeking ---------------------------------------------------------------------------------------------------------
