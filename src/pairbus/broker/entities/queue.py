@@ -558,11 +558,17 @@ class Queue:
             if number in self.deferred:
                 self.deferred.discard(number)
             else:
-                self._line(row.session).drop(number)
+                self._drop_from_line(row.session, number)
             self._expire(held or self._pool.hold(row), now)
             expired = True
         if expired:
             self._when_durable(self._look_for_expired)
+
+    def _drop_from_line(self, session: str | None, number: int) -> None:
+        line = self._line(session)
+        line.drop(number)
+        if not line:
+            del self.lines[session]
 
     def _look_for_expired(self, refused: RefusedError | None) -> None:
         if refused is None:

@@ -174,3 +174,51 @@ def test_after_a_restart_all_sessions_with_messages_are_to_be_had(world: World) 
     world.sessions.accept("a", ME, world.now)
     world.restart()
     assert [next_name(world) for _ in range(3)] == ["b", "a", None]
+
+
+def test_a_session_whose_messages_have_expired_is_neither_the_next_one_nor_listed(world: World) -> None:
+    world.send("1", session_id="a", time_to_live=1000)
+    world.send("2", session_id="b")
+    world.tick(1000)
+    assert world.sessions.names(0, 10) == ["b"]
+    assert [next_name(world) for _ in range(2)] == ["b", None]
+    assert list(world.queue.lines) == ["b"]
+
+
+def test_a_session_that_comes_back_to_life_is_the_next_one_again(world: World) -> None:
+    world.send("1", session_id="a", time_to_live=1000)
+    world.tick(1000)
+    assert next_name(world) is None
+    world.send("2", session_id="a")
+    assert next_name(world) == "a"
+
+
+def test_a_state_that_the_store_refuses_is_not_remembered(world: World) -> None:
+    world.sessions.accept("x", ME, world.now)
+    for before in (None, b"old"):
+        world.sessions.set_state("x", b"new", world.now, world.answer)
+        world.commit(full=True)
+        assert world.answers[-1] is not None
+        assert world.sessions.state("x", world.now) == before
+        world.sessions.set_state("x", b"old", world.now, world.answer)
+        world.commit()
+
+
+def test_a_state_that_was_set_after_a_refused_one_stays(world: World) -> None:
+    world.sessions.accept("x", ME, world.now)
+    world.sessions.set_state("x", b"first", world.now, world.answer)
+    world.store.full = True
+    world.store.flush()
+    world.sessions.set_state("x", b"second", world.now, world.answer)
+    world.commit()
+    assert [refused is None for refused in world.answers] == [False, True]
+    assert world.sessions.state("x", world.now) == b"second"
+
+
+@pytest.mark.parametrize(("passed", "holds"), [(0, True), (LOCK - 1, True), (LOCK, False)])
+def test_a_session_is_held_until_its_lock_ends(world: World, passed: int, holds: bool) -> None:  # noqa: FBT001
+    session = world.sessions.accept("x", ME, world.now)
+    assert world.sessions.holds(session, world.now + passed) is holds
+    world.sessions.release(session, world.now)
+    world.sessions.accept("x", OTHER, world.now)
+    assert not world.sessions.holds(session, world.now)
