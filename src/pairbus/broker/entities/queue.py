@@ -71,6 +71,8 @@ class Queue:
         """Messages whose removal the store has refused, and when that is tried again."""
         self._retry_at: int | None = None
         self._next_sequence = row.next_sequence
+        self._forget_at = 0
+        """When the store is told next that old message ids need no room any more."""
         self._duplicates: Duplicates | None = None
         if settings.requires_duplicate_detection:
             known = store.seen(row.id, 0)
@@ -107,6 +109,8 @@ class Queue:
         self.used_at = now
         self._check(messages)
         fresh = messages if self._duplicates is None else self._first_of_each(messages, now)
+        if len(fresh) < len(messages):
+            answer = self._unless_the_first_is_refused(messages, answer)
         if self.size + sum(len(message.payload) for message in fresh) > self.settings.max_bytes:
             raise full(self.path, self.settings.max_bytes)  # a ping too: it asks whether the queue takes messages
         fresh = [message for message in fresh if not message.is_ping]  # G3: a ping leaves no trace
@@ -138,12 +142,26 @@ class Queue:
             fresh.append(message)
         return fresh
 
+    def _unless_the_first_is_refused(self, messages: Sequence[Incoming], answer: Answer) -> Answer:
+        """A duplicate is stored if the one before it is, which may still be on its way to the store."""
+        ids = [message.message_id for message in messages if message.message_id is not None]
+
+        def durable(refused: RefusedError | None) -> None:
+            if refused is None and self._duplicates is not None and not all(map(self._duplicates.__contains__, ids)):
+                refused = store_failed(self.path, "the message that came before with the same id was not stored")
+            answer(refused)
+
+        return durable
+
     def _remember(self, messages: Sequence[Incoming], now: int) -> list[str]:
         if self._duplicates is None:
             return []
         ids = [message.message_id for message in messages if message.message_id is not None]
-        seen = self._store.journal.seen
-        seen.extend((self.id, name, self._duplicates.remember(name, now)) for name in ids)
+        journal = self._store.journal
+        journal.seen.extend((self.id, name, self._duplicates.remember(name, now)) for name in ids)
+        if now >= self._forget_at:
+            self._forget_at = now + self._duplicates.window
+            journal.forgotten.append((self.id, now))
         return ids
 
     def _row(self, message: Incoming, now: int) -> Row:

@@ -30,6 +30,19 @@ def test_the_id_of_a_refused_message_is_not_a_duplicate() -> None:
     assert names(world.take()) == ["b"]
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_a_duplicate_of_a_message_that_is_refused_is_refused_too(full: bool) -> None:  # noqa: FBT001
+    world = World(requires_duplicate_detection=True)
+    world.queue.send([message("a", message_id="x")], world.now, world.answer)
+    world.store.full = full
+    world.store.flush()
+    world.queue.send([message("b", message_id="x"), message("c")], world.now, world.answer)
+    world.commit()
+    assert [refused is not None for refused in world.answers] == [full, full]
+    assert world.send("b", message_id="x") == ([3] if full else [0])
+    assert world.is_balanced()
+
+
 @pytest.mark.parametrize("how", ["complete", "dead_letter", "defer"])
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_message_whose_settlement_was_refused_is_back_in_its_place(

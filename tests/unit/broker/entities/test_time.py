@@ -239,6 +239,16 @@ def test_an_id_stays_known_when_its_message_is_gone(once: World) -> None:
     assert once.send("b", message_id="x") == [0]
 
 
+def test_old_ids_are_forgotten_in_memory_and_in_the_store(once: World) -> None:
+    for number in range(10):
+        once.send("a", message_id=str(number))
+        once.now += 10_000
+    assert len(list(once.store.seen(1, 0))) <= 5
+    once.restart()
+    assert once.send("a", message_id="9") == [0]
+    assert once.send("a", message_id="7") == [11]
+
+
 def test_without_duplicate_detection_ids_mean_nothing(world: World) -> None:
     assert world.send("a", "b", message_id="x") == [1, 2]
 
