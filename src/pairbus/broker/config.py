@@ -2,15 +2,16 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
-from pairbus.broker.entities.settings import QueueSettings
+from pairbus.broker.entities.settings import EntityStatus, QueueSettings
 from pairbus.errors import OptionError
 
 DEFAULT_PORT: Final = 5672
+MAX_PORT: Final = 65535
 
 _DURATION = re.compile(
     r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
@@ -41,13 +42,15 @@ class BrokerConfig:
 
 def from_options(
     namespaces: Sequence[str],
-    queues: Sequence[str],
+    queues: Iterable[str] | Mapping[str, QueueSettings],
     *,
     port: int = DEFAULT_PORT,
     host: str = "127.0.0.1",
     data: Path | None = None,
 ) -> BrokerConfig:
     """Read namespaces, as ``contoso`` or ``contoso:5700``, and queues, as ``contoso/orders`` or just ``orders``.
+
+    A mapping gives each queue its settings; the others have the cloud's defaults.
 
     The first namespace without a port of its own gets ``port``, the next one the port after it; 0 stays 0.
     """
@@ -61,21 +64,26 @@ def from_options(
             raise OptionError("namespace", text, "each namespace is named once")
         made[name.lower()] = NamespaceConfig(name, int(own) if own else following)
         following += 0 if own or not following else 1
-    for text in queues:
+    if not isinstance(queues, Mapping):
+        queues = dict.fromkeys(queues, QueueSettings())
+    for text, settings in cast("Mapping[str, QueueSettings]", queues).items():
         name, separator, path = text.partition("/")
         if not separator or name.lower() not in made:
             if len(made) > 1:
                 raise OptionError("queue", text, "with several namespaces, namespace/queue: contoso/orders")
             name, path = next(iter(made)), text
         namespace = made[name.lower()]
-        made[name.lower()] = replace(namespace, queues={**namespace.queues, path: QueueSettings()})
+        made[name.lower()] = replace(namespace, queues={**namespace.queues, path: settings})
     return BrokerConfig(tuple(made.values()), host, data)
 
 
 def from_file(
     file: Path, *, port: int = DEFAULT_PORT, host: str = "127.0.0.1", data: Path | None = None
 ) -> BrokerConfig:
-    """Read a ``Config.json`` of Microsoft's emulator: ``UserConfig``, ``Namespaces``, ``Queues``, ``Properties``."""
+    """Read a ``Config.json`` of Microsoft's emulator: ``UserConfig``, ``Namespaces``, ``Queues``, ``Properties``.
+
+    Besides the emulator's properties of a queue it may have the cloud's other ones, and a namespace its ``Port``.
+    """
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -88,6 +96,30 @@ def from_file(
     return BrokerConfig(tuple(namespaces), host, data)
 
 
+def to_document(config: BrokerConfig) -> dict[str, Any]:
+    """Return what :func:`from_file` reads; where the broker listens and keeps its data is not part of it."""
+    namespaces = [
+        {
+            "Name": namespace.name,
+            "Port": namespace.port,
+            "Queues": [
+                {"Name": path, "Properties": _properties(settings)} for path, settings in namespace.queues.items()
+            ],
+        }
+        for namespace in config.namespaces
+    ]
+    return {"UserConfig": {"Namespaces": namespaces}}
+
+
+def _properties(settings: QueueSettings) -> dict[str, Any]:
+    values = {name: (getattr(settings, setting), kind) for name, (setting, kind) in _PROPERTIES.items()}
+    return {
+        name: f"PT{value / 1000:f}S" if kind == "duration" else value
+        for name, (value, kind) in values.items()
+        if value is not None
+    }
+
+
 def _namespace(entry: Mapping[str, Any], where: str, port: int) -> NamespaceConfig:
     if _list(entry, "Topics", where):
         raise OptionError(f"{where}.Topics", "given", "left out: this broker has queues only")
@@ -96,19 +128,28 @@ def _namespace(entry: Mapping[str, Any], where: str, port: int) -> NamespaceConf
         here = f"{where}.Queues[{index}]"
         table = _table(queue, here)
         queues[_text(table, "Name", here)] = _settings(_table(table.get("Properties") or {}, here), here)
-    return NamespaceConfig(_text(entry, "Name", where), port, queues)
+    own = entry.get("Port", port)
+    if not isinstance(own, int) or isinstance(own, bool) or not 0 <= own <= MAX_PORT:
+        raise OptionError(f"{where}.Port", own, f"0 to {MAX_PORT}; 0 is any that is free")
+    return NamespaceConfig(_text(entry, "Name", where), own, queues)
 
 
-_PROPERTIES: Final = {
+_PROPERTIES: Final[Mapping[str, tuple[str, type | str]]] = {
+    "AutoDeleteOnIdle": ("auto_delete_on_idle", "duration"),
     "DeadLetteringOnMessageExpiration": ("dead_lettering_on_message_expiration", bool),
     "DefaultMessageTimeToLive": ("default_message_time_to_live", "duration"),
     "DuplicateDetectionHistoryTimeWindow": ("duplicate_detection_history_time_window", "duration"),
+    "EnableBatchedOperations": ("enable_batched_operations", bool),
     "ForwardDeadLetteredMessagesTo": ("forward_dead_lettered_messages_to", str),
     "ForwardTo": ("forward_to", str),
     "LockDuration": ("lock_duration", "duration"),
     "MaxDeliveryCount": ("max_delivery_count", int),
+    "MaxMessageSizeInKilobytes": ("max_message_size_in_kilobytes", int),
+    "MaxSizeInMegabytes": ("max_size_in_megabytes", int),
     "RequiresDuplicateDetection": ("requires_duplicate_detection", bool),
     "RequiresSession": ("requires_session", bool),
+    "Status": ("status", EntityStatus),
+    "UserMetadata": ("user_metadata", str),
 }
 
 
@@ -122,7 +163,9 @@ def _settings(properties: Mapping[str, Any], where: str) -> QueueSettings:
             continue  # the emulator writes what is not set as an empty text
         if kind == "duration":
             values[setting] = _milliseconds(value, f"{where}.{name}")
-        elif isinstance(kind, type) and isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+        elif kind is EntityStatus and value in set(EntityStatus):
+            values[setting] = EntityStatus(value)
+        elif isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
             values[setting] = value
         else:
             raise OptionError(f"{where}.{name}", value, f"a value of type {getattr(kind, '__name__', kind)}")

@@ -6,14 +6,15 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from pairbus.broker.config import from_options
+from pairbus.broker.config import BrokerConfig, from_options, to_document
+from pairbus.broker.entities.settings import QueueSettings
 from pairbus.broker.running import Broker, Endpoint
-from pairbus.errors import PairbusError
+from pairbus.errors import OptionError, PairbusError
 
 START_SECONDS = 30.0
 
@@ -27,31 +28,35 @@ class EmbeddedBroker:
             client = ServiceBusClient.from_connection_string(broker.connection_string)
 
     :param namespaces: their names, with a port each if they are to have one: ``contoso:5700``.
-    :param queues: queues to make: ``contoso/orders``, or just ``orders`` with one namespace.
+    :param queues: queues to make: ``contoso/orders``, or just ``orders`` with one namespace; a mapping gives each its
+        settings: ``{"orders": QueueSettings(requires_session=True)}``.
     :param data: keep everything in this directory; None: in memory.
     :param process: run it in a process of its own, which :meth:`kill` can end as an outage would.
+    :param clock: tells the broker the time, in milliseconds since the epoch; None: the machine's. A process of its own
+        has only the machine's.
     """
 
     def __init__(
         self,
         *,
         namespaces: Iterable[str] = ("localhost",),
-        queues: Iterable[str] = (),
+        queues: Iterable[str] | Mapping[str, QueueSettings] = (),
         data: Path | None = None,
         process: bool = False,
+        clock: Callable[[], int] | None = None,
     ) -> None:
-        self._namespaces = list(namespaces)
-        self._queues = list(queues)
-        self._data = data
+        if process and clock is not None:
+            raise OptionError("clock", clock, "None with process=True: a process of its own has the machine's clock")
+        self._config = from_options(list(namespaces), queues, port=0, data=data)
         self._process_wanted = process
+        self._clock = clock
         self._endpoints: dict[str, Endpoint] = {}
         self._running: _InThread | _InProcess | None = None
 
     def start(self) -> Self:
         """Start it, and wait until it serves."""
         if self._running is None:
-            kind = _InProcess if self._process_wanted else _InThread
-            self._running = kind(self._namespaces, self._queues, self._data)
+            self._running = _InProcess(self._config) if self._process_wanted else _InThread(self._config, self._clock)
             self._endpoints = {endpoint.namespace: endpoint for endpoint in self._running.endpoints}
         return self
 
@@ -67,6 +72,12 @@ class EmbeddedBroker:
         if not isinstance(running, _InProcess):
             raise PairbusError("only a broker that runs with process=True can be killed")
         running.kill()
+
+    def wake(self) -> None:
+        """Have it look at its clock now, which it does each second by itself; returns when it has done what was due."""
+        if not isinstance(self._running, _InThread):
+            raise PairbusError("only a broker that runs in this process has a clock that can be moved")
+        self._running.wake()
 
     @property
     def endpoints(self) -> dict[str, Endpoint]:
@@ -88,17 +99,23 @@ class EmbeddedBroker:
 
 
 class _InThread:
-    def __init__(self, namespaces: list[str], queues: list[str], data: Path | None) -> None:
+    def __init__(self, config: BrokerConfig, clock: Callable[[], int] | None) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="pairbus broker", daemon=True)
         self._thread.start()
-        self._broker = Broker(from_options(namespaces, queues, port=0, data=data))
+        self._broker = Broker(config, clock=clock)
         try:
             asyncio.run_coroutine_threadsafe(self._broker.start(), self._loop).result(START_SECONDS)
         except BaseException:
             self._end()
             raise
         self.endpoints = list(self._broker.endpoints.values())
+
+    def wake(self) -> None:
+        async def wake() -> None:
+            self._broker.wake()
+
+        asyncio.run_coroutine_threadsafe(wake(), self._loop).result(START_SECONDS)
 
     def stop(self) -> None:
         asyncio.run_coroutine_threadsafe(self._broker.stop(), self._loop).result(START_SECONDS)
@@ -111,18 +128,18 @@ class _InThread:
 
 
 class _InProcess:
-    def __init__(self, namespaces: list[str], queues: list[str], data: Path | None) -> None:
-        command = [sys.executable, "-m", "pairbus", "broker", "--json", "--port", "0"]
-        for option, values in (("--namespace", namespaces), ("--queue", queues)):
-            for value in values:
-                command += [option, value]
-        if data is not None:
-            command += ["--data", str(data)]
+    def __init__(self, config: BrokerConfig) -> None:
+        self._files = tempfile.TemporaryDirectory(prefix="pairbus-")
+        file = Path(self._files.name) / "Config.json"
+        file.write_text(json.dumps(to_document(config)), encoding="utf-8")
+        command = [sys.executable, "-m", "pairbus", "broker", "--json", "--port", "0", "--config", str(file)]
+        if config.data is not None:
+            command += ["--data", str(config.data)]
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed when the process has ended)
         self._process = subprocess.Popen(  # noqa: S603 (our own command)
             command, stdout=subprocess.PIPE, stderr=self._errors, text=True
         )
-        self.endpoints = [self._read_endpoint() for _ in namespaces]
+        self.endpoints = [self._read_endpoint() for _ in config.namespaces]
 
     def _read_endpoint(self) -> Endpoint:
         assert self._process.stdout is not None  # noqa: S101 (asked for above)
@@ -146,5 +163,6 @@ class _InProcess:
     def _end(self) -> None:
         self._process.wait(START_SECONDS)
         self._errors.close()
+        self._files.cleanup()
         if self._process.stdout is not None:
             self._process.stdout.close()

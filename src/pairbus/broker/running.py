@@ -27,10 +27,14 @@ class Endpoint:
 
 
 class Broker:
-    """Serves namespaces until it is stopped. Use from within a running event loop."""
+    """Serves namespaces until it is stopped. Use from within a running event loop.
 
-    def __init__(self, config: BrokerConfig) -> None:
+    :param clock: tells the time, in milliseconds since the epoch; None: the machine's.
+    """
+
+    def __init__(self, config: BrokerConfig, *, clock: Callable[[], int] | None = None) -> None:
         self._config = config
+        self._clock = clock or _now
         self._servers: dict[str, NamespaceServer] = {}
         self._keys = {namespace.name: secrets.token_urlsafe(32) for namespace in config.namespaces}
 
@@ -46,7 +50,7 @@ class Broker:
     async def _start(self, config: NamespaceConfig) -> None:
         loop = asyncio.get_running_loop()
         store = self._store(config.name, loop)
-        namespace = Namespace(config.name, store, clock=_now, tokens=_new_token)
+        namespace = Namespace(config.name, store, clock=self._clock, tokens=_new_token)
         server = self._servers[config.name] = NamespaceServer(namespace, loop)
         for path, settings in config.queues.items():
             if namespace.find(path) is None:
@@ -61,6 +65,11 @@ class Broker:
         if self._config.data is None:
             return MemoryStore(notify)
         return SqliteStore(self._config.data / f"{name.lower()}.db", notify)
+
+    def wake(self) -> None:
+        """Do what is due now, without waiting for the next time that the broker looks at its clock."""
+        for server in self._servers.values():
+            server.wake()
 
     async def stop(self) -> None:
         """Tell the clients, make everything durable, and end."""

@@ -272,9 +272,10 @@ class NamespaceServer:
         delay = 1.0 if due is None else min(1.0, max(0.0, (due - self.namespace.clock()) / 1000))
         if self._wake is not None:
             self._wake.cancel()
-        self._wake = self._loop.call_later(delay, self._on_wake)
+        self._wake = self._loop.call_later(delay, self.wake)
 
-    def _on_wake(self) -> None:
+    def wake(self) -> None:
+        """Do what is due."""
         now = self.monotonic()
         for connection in list(self.connections):
             connection.tick(now)

@@ -24,6 +24,8 @@ DEAD_LETTER_DESCRIPTION: Final = "DeadLetterErrorDescription"
 PING: Final = "application/vnd.ms-servicebus-ping"
 
 MAX_ID: Final = 128
+END_OF_TIME: Final = 253_402_300_800_000
+"""The year 10000, in milliseconds: what expires then never does, and nothing can be scheduled for it."""
 _MAX_UINT: Final = 0xFFFFFFFF
 _OURS: Final = (SEQUENCE_NUMBER, ENQUEUED_TIME, LOCKED_UNTIL, MESSAGE_STATE)
 
@@ -68,6 +70,8 @@ def read_incoming(payload: bytes) -> Incoming:
         due = message.message_annotations().get(SCHEDULED_TIME)
         if isinstance(due, int):
             incoming.due = int(due)
+            if incoming.due >= END_OF_TIME:
+                raise bad_argument("A message cannot be scheduled for a time after the year 9999.")
     return incoming
 
 
@@ -108,10 +112,12 @@ def outgoing(held: Held, *, extra: Map | None = None) -> bytes:
     message = Message(held.payload)
     header = message.header()
     count = max(0, held.deliveries - 1)
+    lives = None if held.expires is None else min(held.expires - held.enqueued, _MAX_UINT)
     if header is None:
-        head = encode_header(Header(delivery_count=count))
+        head = encode_header(Header(ttl=lives, delivery_count=count))
     else:
-        head = encode_header(Header(header.durable, header.priority, header.ttl, None, count))
+        ttl = header.ttl if lives is None else lives
+        head = encode_header(Header(header.durable, header.priority, ttl, None, count))
     if extra is None and held.token is not None and not message.has(MESSAGE_ANNOTATIONS):
         annotations = (
             _THREE

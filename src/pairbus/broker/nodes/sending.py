@@ -9,13 +9,15 @@ from pairbus.amqp.performatives import ACCEPTED, BATCH_FORMAT, Error, Rejected
 from pairbus.broker.entities.message import Incoming, read_incoming
 from pairbus.broker.entities.queue import Queue
 from pairbus.broker.namespace import Namespace
-from pairbus.broker.refusals import RefusedError
+from pairbus.broker.refusals import RefusedError, too_large
 
 Changed: TypeAlias = Callable[[], None]
 """Told when a connection has something to send that it did not have before."""
 
 CREDIT = 1000
 """What a sender is granted; filled again at half."""
+REFUSABLE = 4 * 1024 * 1024
+"""Bytes beyond its size up to which a message is refused by itself; a larger one detaches the link."""
 
 
 class SendingNode:
@@ -30,6 +32,7 @@ class SendingNode:
     def attached(self) -> None:
         """Begin."""
         self._link.accept(max_message_size=self._queue.settings.max_message_bytes)
+        self._link.max_message_size += REFUSABLE  # the SDK reads why from a refusal, not from a detach
         self._link.grant(CREDIT)
 
     def on_delivery(self, delivery: DeliveryReceived) -> None:
@@ -44,6 +47,9 @@ class SendingNode:
         if link.credit < CREDIT // 2:
             link.grant(CREDIT)
         try:
+            limit = self._queue.settings.max_message_bytes
+            if len(delivery.payload) > limit:
+                raise too_large(len(delivery.payload), limit)
             self._queue.send(_messages(delivery), self._namespace.clock(), answer)
         except RefusedError as refused:
             answer(refused)

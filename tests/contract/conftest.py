@@ -1,0 +1,46 @@
+"""The contract: what the unmodified SDK, synchronous and asynchronous, makes of the embedded broker over sockets."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from tests.contract.lab import Lab
+from tests.contract.sdk import Sdk
+
+from pairbus.testing import QueueSettings
+
+Scenario: TypeAlias = Callable[[Lab], Awaitable[None]]
+Run: TypeAlias = Callable[..., None]
+
+TIMEOUT = 60.0
+
+
+@pytest.fixture(params=["sync-memory", "aio-sqlite"])
+def run(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+    """Run a scenario on a broker of its own, with each client of the SDK and each store."""
+    kind, _, store = str(request.param).partition("-")
+
+    def run(scenario: Scenario, **queues: QueueSettings) -> None:
+        play(scenario, Sdk(kind), queues or {"orders": QueueSettings()}, tmp_path if store == "sqlite" else None)
+
+    return run
+
+
+@pytest.fixture(params=["sync", "aio"])
+def run_durable(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
+    """Run a scenario on a broker that keeps what it has, with each client of the SDK."""
+
+    def run(scenario: Scenario, **queues: QueueSettings) -> None:
+        play(scenario, Sdk(str(request.param)), queues or {"orders": QueueSettings()}, tmp_path)
+
+    return run
+
+
+def play(scenario: Scenario, sdk: Sdk, queues: Mapping[str, QueueSettings], data: Path | None) -> None:
+    async def play() -> None:
+        async with asyncio.timeout(TIMEOUT), Lab(sdk, queues, data) as lab:
+            await scenario(lab)
+
+    asyncio.run(play())
