@@ -26,7 +26,7 @@ def test_a_receiver_that_waits_gets_a_message_when_it_comes(run: Run) -> None:
 
 def test_competing_receivers_share_the_messages_and_nobody_gets_one_twice(run: Run) -> None:
     async def scenario(lab: Lab) -> None:
-        sender, *receivers = await asyncio.gather(lab.sender(), *(lab.receiver() for _ in range(3)))
+        sender, receivers = await asyncio.gather(lab.sender(), asyncio.gather(*(lab.receiver() for _ in range(3))))
         left = 90
         got: list[list[str]] = [[], [], []]
 
