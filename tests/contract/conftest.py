@@ -1,7 +1,8 @@
 """The contract: what the unmodified SDK, synchronous and asynchronous, makes of the embedded broker over sockets."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -15,6 +16,13 @@ Scenario: TypeAlias = Callable[[Lab], Awaitable[None]]
 Run: TypeAlias = Callable[..., None]
 
 TIMEOUT = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _no_errors_in_the_broker(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    yield
+    records = [*caplog.get_records("setup"), *caplog.get_records("call")]
+    assert [each.getMessage() for each in records if each.name == "asyncio" and each.levelno >= logging.ERROR] == []
 
 
 @pytest.fixture(params=["sync-memory", "aio-sqlite"])
@@ -38,9 +46,11 @@ def run_durable(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
     return run
 
 
-def play(scenario: Scenario, sdk: Sdk, queues: Mapping[str, QueueSettings], data: Path | None) -> None:
+def play(
+    scenario: Scenario, sdk: Sdk, queues: Mapping[str, QueueSettings], data: Path | None, *, process: bool = False
+) -> None:
     async def play() -> None:
-        async with asyncio.timeout(TIMEOUT), Lab(sdk, queues, data) as lab:
+        async with asyncio.timeout(TIMEOUT), Lab(sdk, queues, data, process=process) as lab:
             await scenario(lab)
 
     asyncio.run(play())

@@ -45,10 +45,12 @@ class Clock:
 class Lab:
     """A broker with some queues, and clients on it. Everything that is opened is closed at its end."""
 
-    def __init__(self, sdk: Sdk, queues: Mapping[str, QueueSettings], data: Path | None) -> None:
+    def __init__(
+        self, sdk: Sdk, queues: Mapping[str, QueueSettings], data: Path | None, *, process: bool = False
+    ) -> None:
         self.sdk = sdk
         self.clock = Clock()
-        self.broker = EmbeddedBroker(queues=queues, data=data, clock=self.clock)
+        self.broker = EmbeddedBroker(queues=queues, data=data, process=process, clock=None if process else self.clock)
         self._clients: list[ServiceBusClient] = []
         self._links: list[ServiceBusSender | ServiceBusReceiver] = []
         self._client: ServiceBusClient | None = None

@@ -37,6 +37,8 @@ from pairbus.broker.refusals import RefusedError, not_found
 CBS: Final = "$cbs"
 MANAGEMENT: Final = "/$management"
 IDLE_TIMEOUT: Final = 120.0
+LAST_WORDS: Final = 2.0
+"""Seconds that a client has to take what it is told when the broker stops."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -83,8 +85,8 @@ class ServerConnection(asyncio.Protocol):
         del exc
         self._handle(self._connection.connection_lost())
         self._namespace.store.flush()
-        self._server.connections.discard(self)
         self._server.changed()
+        self._server.lost(self)
 
     def pause_writing(self) -> None:
         """Read no more from a client that does not read what it is sent."""
@@ -114,6 +116,11 @@ class ServerConnection(asyncio.Protocol):
         self.flush()
         if self._transport is not None:
             self._transport.close()
+
+    def abort(self) -> None:
+        """End the connection with a client that does not read what it is sent."""
+        if self._transport is not None:
+            self._transport.abort()
 
     # --- events --------------------------------------------------------------------------------------------------
 
@@ -242,6 +249,9 @@ class NamespaceServer:
         self._server: asyncio.Server | None = None
         self._flush_planned = False
         self._wake: asyncio.TimerHandle | None = None
+        self._stopped = False
+        self._deserted = asyncio.Event()
+        """Set when it stops and the last client is gone."""
 
     def monotonic(self) -> float:
         """The loop's time."""
@@ -259,8 +269,16 @@ class NamespaceServer:
             self._flush_planned = True
             self._loop.call_soon(self._flush)
 
+    def lost(self, connection: ServerConnection) -> None:
+        """Take note that a client is gone."""
+        self.connections.discard(connection)
+        if not self.connections:
+            self._deserted.set()
+
     def _flush(self) -> None:
         self._flush_planned = False
+        if self._stopped:
+            return
         self.namespace.store.flush()
         for connection in list(self.connections):
             connection.flush()
@@ -286,10 +304,20 @@ class NamespaceServer:
         """Take no more clients, tell those that are there, and make everything durable."""
         if self._server is not None:
             self._server.close()
-        if self._wake is not None:
-            self._wake.cancel()
+        self._deserted.clear()
         for connection in list(self.connections):
             connection.close(Error(CONNECTION_FORCED, "The broker is shutting down."))
+        if self.connections:
+            late = self._loop.call_later(LAST_WORDS, self._abort)
+            await self._deserted.wait()
+            late.cancel()
         if self._server is not None:
             await self._server.wait_closed()
+        self._stopped = True
+        if self._wake is not None:
+            self._wake.cancel()
         self.namespace.store.close()
+
+    def _abort(self) -> None:
+        for connection in list(self.connections):
+            connection.abort()

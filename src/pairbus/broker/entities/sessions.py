@@ -28,6 +28,8 @@ class Sessions:
         """Told when there is a session to be had that was not there before."""
         self._queue = queue
         self._states = dict(states)
+        self._updated: dict[str, int] = {}
+        """When the states were set that were set since the broker started."""
         self._taken: dict[str, Session] = {}
         self._ready: dict[str, None] = {}
         """Sessions with messages that nobody has, in the order in which they became so."""
@@ -108,6 +110,7 @@ class Sessions:
         self.held(name, now)
         before = self._states.get(name)
         self._remember(name, state)
+        self._updated[name] = now
 
         def durable(refused: RefusedError | None) -> None:
             if refused is not None and self._states.get(name) is state:
@@ -122,8 +125,15 @@ class Sessions:
         else:
             self._states[name] = state
 
-    def names(self, skip: int, top: int) -> list[str]:
-        """List the sessions that have messages or remember something, in alphabetical order."""
+    def names(self, skip: int, top: int, updated_after: int | None = None) -> list[str]:
+        """List the sessions that have messages or remember something, in alphabetical order.
+
+        :param updated_after: list only those whose state was set after this time instead. A state from before the
+            broker's start may have been: its time is not stored.
+        """
+        if updated_after is not None:
+            states = [name for name in self._states if self._updated.get(name, updated_after + 1) > updated_after]
+            return sorted(states)[skip : skip + top]
         known = {name for name, line in self._queue.lines.items() if name is not None and line}
         known.update(self._states)
         known.update(message.session for message in self._queue.locks if message.session is not None)

@@ -30,6 +30,8 @@ LONG: Final = 0x81
 TIMESTAMP: Final = 0x83
 STRING: Final = 0xA1
 """The types of arrays, as AMQP codes them."""
+NO_TIME: Final = 253_402_300_800_000
+"""The last-updated-time of one who asks for all sessions: the end of time."""
 _DELETES: Final = 0
 """The receiver-settle-mode of a receiver that deletes."""
 
@@ -146,7 +148,8 @@ class ManagementNode:
 
     def _list_sessions(self, request: Request, body: Map) -> None:
         skip, top = int(body.get("skip") or 0), int(body.get("top") or 100)
-        names = self._sessions.names(skip, top)
+        since = body.get("last-updated-time")
+        names = self._sessions.names(skip, top, None if since is None or since >= NO_TIME else int(since))
         answer = {"skip": status(skip + len(names)), "sessions-ids": Array(STRING, names)}
         self._answer(request, answer if names else None, OK if names else NO_CONTENT)
 
@@ -161,6 +164,8 @@ class ManagementNode:
         outcome = str(body["disposition-status"])
         changes: Map = body.get("properties-to-modify") or {}
         properties = {str(name): value for name, value in changes.items()}
+        if body.get("session-id") is not None:
+            self._sessions.held(body["session-id"], self._now)
         waiting = len(tokens)
         failed: list[RefusedError] = []
 
