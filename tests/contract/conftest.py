@@ -1,7 +1,9 @@
 """The contract: what the unmodified SDK, synchronous and asynchronous, makes of the embedded broker over sockets."""
 
 import asyncio
+import gc
 import logging
+import warnings
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
@@ -54,3 +56,12 @@ def play(
             await scenario(lab)
 
     asyncio.run(play())
+
+
+@pytest.fixture(autouse=True)
+def _sockets_that_the_sdk_leaves_open() -> Iterator[None]:
+    """The synchronous SDK does not close the socket of a connection that the broker has ended: collect them here."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
