@@ -71,6 +71,8 @@ class Queue:
         """Messages whose removal the store has refused, and when that is tried again."""
         self._retry_at: int | None = None
         self._next_sequence = row.next_sequence
+        self._last_arrived = row.next_sequence - 1
+        """The store may show a message after this one before it has told us of it."""
         self._forget_at = 0
         """When the store is told next that old message ids need no room any more."""
         self._duplicates: Duplicates | None = None
@@ -207,6 +209,7 @@ class Queue:
         journal.durable.append(durable)
 
     def _arrive(self, row: Row) -> None:
+        self._last_arrived = sequence_of(row.key)
         if row.due is not None:
             self._due_at = row.due if self._due_at is None else min(self._due_at, row.due)
             self.scheduled_count += 1
@@ -571,8 +574,8 @@ class Queue:
         for row in self._store.expired(self.id, now, AT_ONCE):
             number = sequence_of(row.key)
             held = self._pool.find(number)
-            if number in self._leaving or (held is not None and held.token is not None):
-                continue  # it is going already, or expires when its lock ends
+            if number > self._last_arrived or number in self._leaving or (held is not None and held.token is not None):
+                continue  # it has not come yet, is going already, or expires when its lock ends
             if number in self.deferred:
                 self.deferred.discard(number)
             else:
