@@ -418,17 +418,25 @@ class Queue:
             return
         if held.state == RowState.DEFERRED:
             self._set_aside(held)
-        else:
-            self._line(held.session).put_back(held.sequence)
-            self._announce(held.session)
+            return
+        self._line(held.session).put_back(held.sequence)
+        if self._pool.is_full:
+            self._let_go_when_stored(held)
+        self._announce(held.session)
 
     def _set_aside(self, held: Held) -> None:
-        """Count a message among the deferred ones; it stays in memory until the store shows it as it is."""
+        """Count a message among the deferred ones."""
         self.deferred.add(held.sequence)
+        self._store.journal.deliveries.append((key_of(self.id, held.sequence), held.deliveries))
+        self._let_go_when_stored(held)
+
+    def _let_go_when_stored(self, held: Held) -> None:
+        """Keep a message in memory until the store shows it as it is, and no longer, unless it is on its way again."""
         deliveries = held.deliveries
 
         def durable(error: StoreError | None) -> None:
-            if error is None and held.sequence in self.deferred and held.deliveries == deliveries:
+            held.is_unstored = held.is_unstored or error is not None
+            if not held.is_unstored and held.token is None and held.deliveries == deliveries:
                 self._pool.let_go(held)
 
         self._store.journal.durable.append(durable)
