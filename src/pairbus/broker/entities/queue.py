@@ -146,7 +146,7 @@ class Queue:
 
     def _unless_the_first_is_refused(self, messages: Sequence[Incoming], answer: Answer) -> Answer:
         """A duplicate is stored if the one before it is, which may still be on its way to the store."""
-        ids = [message.message_id for message in messages if message.message_id is not None]
+        ids = [message.message_id for message in messages if message.message_id is not None and not message.is_ping]
 
         def durable(refused: RefusedError | None) -> None:
             if refused is None and self._duplicates is not None and not all(map(self._duplicates.__contains__, ids)):

@@ -247,6 +247,13 @@ def test_a_batch_may_hold_an_id_twice_and_is_taken_once(once: World) -> None:
     assert names(once.take()) == ["a", "c", "d"]
 
 
+def test_the_id_of_a_ping_is_nobodys(once: World) -> None:
+    twins = [message(name, message_id="x") for name in "ab"]
+    assert once.send(message("", is_ping=True, message_id="p"), *twins) == [0, 1, 0]
+    assert once.answers == [None]
+    assert once.send("c", message_id="p") == [2]
+
+
 def test_an_id_stays_known_when_its_message_is_gone(once: World) -> None:
     once.send("a", message_id="x")
     once.settle("complete", once.take_one())
