@@ -66,6 +66,11 @@ class Comparison(RuleBasedStateMachine):
 
     # --- what clients do ---------------------------------------------------------------------------------------------
 
+    @rule(count=st.integers(2, 5))
+    def send_and_commit(self, count: int) -> None:
+        self.send(count, None, None)
+        self.world.commit()
+
     @rule(count=st.integers(1, 3), lives=st.none() | st.integers(0, 9000), wait=st.none() | st.integers(1, 9000))
     def send(self, count: int, lives: int | None, wait: int | None) -> None:
         names = [f"{'x' * (len(self.entries) % 7)}{len(self.entries) + each}" for each in range(count)]
