@@ -83,7 +83,18 @@ def _check_length(what: str, text: str) -> None:
 class Held:
     """A message in memory: on its way out, under lock, or just come in."""
 
-    __slots__ = ("deliveries", "enqueued", "expires", "payload", "sequence", "session", "state", "token", "until")
+    __slots__ = (
+        "deliveries",
+        "enqueued",
+        "expires",
+        "is_unstored",
+        "payload",
+        "sequence",
+        "session",
+        "state",
+        "token",
+        "until",
+    )
 
     def __init__(self, row: Row) -> None:
         self.sequence = sequence_of(row.key)
@@ -96,6 +107,8 @@ class Held:
         self.token: bytes | None = None
         self.until = 0
         """Until when it is locked."""
+        self.is_unstored = False
+        """Whether the store has refused a change of it: then it must stay in memory."""
 
 
 _pack_long: Final = struct.Struct(">q").pack

@@ -27,9 +27,14 @@ class Pool:
     def __len__(self) -> int:
         return len(self._held)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether there is no room for messages that need not be here."""
+        return len(self._held) >= KEPT or self._bytes >= KEPT_BYTES
+
     def keep_if_there_is_room(self, row: Row) -> None:
         """Keep a message that just came in, so that it need not be read when it goes out at once."""
-        if len(self._held) < KEPT and self._bytes < KEPT_BYTES:
+        if not self.is_full:
             self.hold(row)
 
     def hold(self, row: Row) -> Held:
@@ -69,5 +74,6 @@ class Pool:
 
     def let_go(self, held: Held) -> None:
         """Keep a message no longer."""
-        if self._held.pop(held.sequence, None) is not None:
+        if self._held.get(held.sequence) is held:
+            del self._held[held.sequence]
             self._bytes -= len(held.payload)

@@ -71,6 +71,8 @@ class Queue:
         """Messages whose removal the store has refused, and when that is tried again."""
         self._retry_at: int | None = None
         self._next_sequence = row.next_sequence
+        self._last_arrived = row.next_sequence - 1
+        """The store may show a message after this one before it has told us of it."""
         self._forget_at = 0
         """When the store is told next that old message ids need no room any more."""
         self._duplicates: Duplicates | None = None
@@ -144,7 +146,7 @@ class Queue:
 
     def _unless_the_first_is_refused(self, messages: Sequence[Incoming], answer: Answer) -> Answer:
         """A duplicate is stored if the one before it is, which may still be on its way to the store."""
-        ids = [message.message_id for message in messages if message.message_id is not None]
+        ids = [message.message_id for message in messages if message.message_id is not None and not message.is_ping]
 
         def durable(refused: RefusedError | None) -> None:
             if refused is None and self._duplicates is not None and not all(map(self._duplicates.__contains__, ids)):
@@ -207,6 +209,7 @@ class Queue:
         journal.durable.append(durable)
 
     def _arrive(self, row: Row) -> None:
+        self._last_arrived = sequence_of(row.key)
         if row.due is not None:
             self._due_at = row.due if self._due_at is None else min(self._due_at, row.due)
             self.scheduled_count += 1
@@ -415,17 +418,25 @@ class Queue:
             return
         if held.state == RowState.DEFERRED:
             self._set_aside(held)
-        else:
-            self._line(held.session).put_back(held.sequence)
-            self._announce(held.session)
+            return
+        self._line(held.session).put_back(held.sequence)
+        if self._pool.is_full:
+            self._let_go_when_stored(held)
+        self._announce(held.session)
 
     def _set_aside(self, held: Held) -> None:
-        """Count a message among the deferred ones; it stays in memory until the store shows it as it is."""
+        """Count a message among the deferred ones."""
         self.deferred.add(held.sequence)
+        self._store.journal.deliveries.append((key_of(self.id, held.sequence), held.deliveries))
+        self._let_go_when_stored(held)
+
+    def _let_go_when_stored(self, held: Held) -> None:
+        """Keep a message in memory until the store shows it as it is, and no longer, unless it is on its way again."""
         deliveries = held.deliveries
 
         def durable(error: StoreError | None) -> None:
-            if error is None and held.sequence in self.deferred and held.deliveries == deliveries:
+            held.is_unstored = held.is_unstored or error is not None
+            if not held.is_unstored and held.token is None and held.deliveries == deliveries:
                 self._pool.let_go(held)
 
         self._store.journal.durable.append(durable)
@@ -571,8 +582,8 @@ class Queue:
         for row in self._store.expired(self.id, now, AT_ONCE):
             number = sequence_of(row.key)
             held = self._pool.find(number)
-            if number in self._leaving or (held is not None and held.token is not None):
-                continue  # it is going already, or expires when its lock ends
+            if number > self._last_arrived or number in self._leaving or (held is not None and held.token is not None):
+                continue  # it has not come yet, is going already, or expires when its lock ends
             if number in self.deferred:
                 self.deferred.discard(number)
             else:

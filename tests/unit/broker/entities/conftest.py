@@ -32,11 +32,13 @@ class RefusingStore(MemoryStore):
         self.full = False
 
     def flush(self) -> None:
+        if self.journal.is_empty():
+            return
+        journal, self.journal = self.journal, Journal()
         if not self.full:
-            super().flush()
-        elif not self.journal.is_empty():
-            lost, self.journal = self.journal, Journal()
-            self._notify(lambda: call_back(lost, StoreFullError("no room")))
+            self._carry_out(journal)
+        error = StoreFullError("no room") if self.full else None
+        self._notify(lambda: call_back(journal, error))
 
     def rows(self, entity: int = QUEUE) -> list[Row]:
         return self.browse(entity, 0, 1_000_000)

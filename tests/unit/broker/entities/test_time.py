@@ -68,6 +68,20 @@ def test_a_message_expires_wherever_it_is(where: str, buried: bool) -> None:  # 
     assert world.is_balanced()
 
 
+def test_a_message_that_expires_before_it_has_arrived_expires_once() -> None:
+    world = World(dead_lettering_on_message_expiration=True)
+    world.send("a", time_to_live=1000)
+    world.queue.send([message("b", time_to_live=500), message("c")], world.now, world.answer)
+    world.store.flush()
+    world.now += 1000
+    world.queue.tick(world.now)
+    world.commit()
+    assert names(world.take()) == ["c"]
+    world.tick(1000)
+    assert names(world.take(queue=world.dead)) == ["a", "b"]
+    assert world.is_balanced()
+
+
 def test_a_locked_message_can_be_completed_after_it_has_expired(world: World) -> None:
     world.send("a", time_to_live=1000)
     held = world.take_one()
@@ -231,6 +245,13 @@ def test_a_batch_may_hold_an_id_twice_and_is_taken_once(once: World) -> None:
     twins = [message(name, message_id="x") for name in "ab"]
     assert once.send(*twins, "c", "d") == [1, 0, 2, 3]
     assert names(once.take()) == ["a", "c", "d"]
+
+
+def test_the_id_of_a_ping_is_nobodys(once: World) -> None:
+    twins = [message(name, message_id="x") for name in "ab"]
+    assert once.send(message("", is_ping=True, message_id="p"), *twins) == [0, 1, 0]
+    assert once.answers == [None]
+    assert once.send("c", message_id="p") == [2]
 
 
 def test_an_id_stays_known_when_its_message_is_gone(once: World) -> None:
