@@ -17,6 +17,9 @@ class Duplicates:
     def __len__(self) -> int:
         return len(self._until)
 
+    def __contains__(self, message_id: object) -> bool:
+        return message_id in self._until
+
     def is_known(self, message_id: str, now: int) -> bool:
         """Tell whether a message with this id came within the window."""
         self._forget(now)

@@ -3,7 +3,7 @@
 import heapq
 from collections import deque
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice
 
 
 class Line:
@@ -12,14 +12,16 @@ class Line:
     A message costs a number here and nothing else, so that a queue may be deep.
     """
 
-    __slots__ = ("_fresh", "_returned")
+    __slots__ = ("_dropped", "_fresh", "_returned")
 
     def __init__(self) -> None:
         self._fresh: deque[int] = deque()
         self._returned: list[int] = []
+        self._dropped: set[int] = set()
+        """Numbers that still stand here and do not count."""
 
     def __len__(self) -> int:
-        return len(self._fresh) + len(self._returned)
+        return len(self._fresh) + len(self._returned) - len(self._dropped)
 
     def push(self, number: int) -> None:
         """Append a number that is larger than all before."""
@@ -27,16 +29,33 @@ class Line:
 
     def put_back(self, number: int) -> None:
         """Take a number back into its place."""
-        heapq.heappush(self._returned, number)
+        if number in self._dropped:
+            self._dropped.discard(number)
+        else:
+            heapq.heappush(self._returned, number)
+
+    def drop(self, number: int) -> None:
+        """Leave out a number that stands here. They are swept out once they are as many as the others."""
+        self._dropped.add(number)
+        if len(self._dropped) > len(self):
+            self._fresh = deque(each for each in self._fresh if each not in self._dropped)
+            self._returned = [each for each in self._returned if each not in self._dropped]
+            heapq.heapify(self._returned)
+            self._dropped.clear()
 
     def pop(self) -> int | None:
         """Take out the first number."""
         returned, fresh = self._returned, self._fresh
-        if returned and (not fresh or returned[0] < fresh[0]):
-            return heapq.heappop(returned)
-        return fresh.popleft() if fresh else None
+        while returned or fresh:
+            is_back = returned and (not fresh or returned[0] < fresh[0])
+            number = heapq.heappop(returned) if is_back else fresh.popleft()
+            if number not in self._dropped:
+                return number
+            self._dropped.discard(number)
+        return None
 
     def ahead(self, most: int) -> Iterator[int]:
         """Look at numbers that will be popped soon."""
-        yield from heapq.nsmallest(most, self._returned)
-        yield from islice(self._fresh, most)
+        for number in chain(heapq.nsmallest(most, self._returned), islice(self._fresh, most)):
+            if number not in self._dropped:
+                yield number

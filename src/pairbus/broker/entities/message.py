@@ -24,6 +24,8 @@ DEAD_LETTER_DESCRIPTION: Final = "DeadLetterErrorDescription"
 PING: Final = "application/vnd.ms-servicebus-ping"
 
 MAX_ID: Final = 128
+END_OF_TIME: Final = 253_402_300_800_000
+"""The year 10000, in milliseconds: what expires then never does, and nothing can be scheduled for it."""
 _MAX_UINT: Final = 0xFFFFFFFF
 _OURS: Final = (SEQUENCE_NUMBER, ENQUEUED_TIME, LOCKED_UNTIL, MESSAGE_STATE)
 
@@ -68,6 +70,8 @@ def read_incoming(payload: bytes) -> Incoming:
         due = message.message_annotations().get(SCHEDULED_TIME)
         if isinstance(due, int):
             incoming.due = int(due)
+            if incoming.due >= END_OF_TIME:
+                raise bad_argument("A message cannot be scheduled for a time after the year 9999.")
     return incoming
 
 

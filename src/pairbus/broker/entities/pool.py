@@ -1,6 +1,6 @@
 """The messages of a queue that are in memory with their payload."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from pairbus.broker.entities.message import Held
@@ -49,13 +49,18 @@ class Pool:
 
     def fetch(self, number: int, ahead: Iterable[int]) -> Held | None:
         """Return a message, reading it and some of those that come after it; None: there is no such message."""
-        held = self._held.get(number)
-        if held is None:
-            wanted = [number, *(each for each in ahead if each not in self._held)][:FETCH]
-            for row in self._store.load([key_of(self._entity, each) for each in wanted]):
-                self.hold(row)
-            held = self._held.get(number)
-        return held
+        if number not in self._held:
+            self._load([number, *(each for each in ahead if each not in self._held)][:FETCH])
+        return self._held.get(number)
+
+    def fetch_all(self, numbers: Sequence[int]) -> list[Held]:
+        """Return messages, reading those that are not here; those that are gone are left out."""
+        self._load([number for number in numbers if number not in self._held])
+        return [self._held[number] for number in numbers if number in self._held]
+
+    def _load(self, numbers: Iterable[int]) -> None:
+        for row in self._store.load([key_of(self._entity, number) for number in numbers]):
+            self.hold(row)
 
     def change(self, held: Held, payload: bytes) -> None:
         """Give a message another payload."""

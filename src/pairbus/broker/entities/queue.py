@@ -11,7 +11,7 @@ from pairbus.amqp.performatives import Map
 from pairbus.broker.entities.duplicates import Duplicates
 from pairbus.broker.entities.lines import Line
 from pairbus.broker.entities.locks import Locks
-from pairbus.broker.entities.message import Held, Incoming, dead_lettered, with_properties
+from pairbus.broker.entities.message import END_OF_TIME, Held, Incoming, dead_lettered, with_properties
 from pairbus.broker.entities.pool import FETCH, Pool
 from pairbus.broker.entities.settings import QueueSettings
 from pairbus.broker.refusals import (
@@ -28,6 +28,8 @@ from pairbus.broker.store.base import EntityRow, Row, RowState, Store, StoreErro
 
 Answer: TypeAlias = Callable[[RefusedError | None], None]
 
+RETRY: Final = 1000
+"""After how many milliseconds that is tried again which the store has refused."""
 AT_ONCE: Final = 256
 """Scheduled or expired messages that are dealt with at a time."""
 
@@ -63,11 +65,14 @@ class Queue:
         self._pool = Pool(row.id, store)
         self._expires_at: int | None = store.next_expiry(row.id)
         self._due_at: int | None = store.next_due(row.id)
-        self._gone: set[int] = set()
-        """Numbers that stand in a line and whose message is not there any more."""
         self._leaving: set[int] = set()
         """Messages that are removed as soon as the store has done so; until then it still shows them."""
+        self._unremoved: list[int] = []
+        """Messages whose removal the store has refused, and when that is tried again."""
+        self._retry_at: int | None = None
         self._next_sequence = row.next_sequence
+        self._forget_at = 0
+        """When the store is told next that old message ids need no room any more."""
         self._duplicates: Duplicates | None = None
         if settings.requires_duplicate_detection:
             known = store.seen(row.id, 0)
@@ -88,7 +93,7 @@ class Queue:
     @property
     def active_count(self) -> int:
         """Messages that can be received, or are under lock."""
-        return sum(map(len, self.lines.values())) - len(self._gone) + len(self.locks)
+        return sum(map(len, self.lines.values())) + len(self.locks)
 
     def entity_row(self) -> EntityRow:
         """Return the queue as it is stored."""
@@ -103,12 +108,13 @@ class Queue:
         """
         self.used_at = now
         self._check(messages)
-        fresh = [message for message in messages if not message.is_ping]  # G3: a ping leaves no trace
-        if self._duplicates is not None:
-            fresh = self._first_of_each(fresh, now)
+        fresh = messages if self._duplicates is None else self._first_of_each(messages, now)
+        if len(fresh) < len(messages):
+            answer = self._unless_the_first_is_refused(messages, answer)
+        if self.size + sum(len(message.payload) for message in fresh) > self.settings.max_bytes:
+            raise full(self.path, self.settings.max_bytes)  # a ping too: it asks whether the queue takes messages
+        fresh = [message for message in fresh if not message.is_ping]  # G3: a ping leaves no trace
         total = sum(len(message.payload) for message in fresh)
-        if self.size + total > self.settings.max_bytes:
-            raise full(self.path, self.settings.max_bytes)
         ids = self._remember(fresh, now)
         rows = [self._row(message, now) for message in fresh]
         self._insert(rows, total, ids, answer)
@@ -136,12 +142,26 @@ class Queue:
             fresh.append(message)
         return fresh
 
+    def _unless_the_first_is_refused(self, messages: Sequence[Incoming], answer: Answer) -> Answer:
+        """A duplicate is stored if the one before it is, which may still be on its way to the store."""
+        ids = [message.message_id for message in messages if message.message_id is not None]
+
+        def durable(refused: RefusedError | None) -> None:
+            if refused is None and self._duplicates is not None and not all(map(self._duplicates.__contains__, ids)):
+                refused = store_failed(self.path, "the message that came before with the same id was not stored")
+            answer(refused)
+
+        return durable
+
     def _remember(self, messages: Sequence[Incoming], now: int) -> list[str]:
         if self._duplicates is None:
             return []
         ids = [message.message_id for message in messages if message.message_id is not None]
-        seen = self._store.journal.seen
-        seen.extend((self.id, name, self._duplicates.remember(name, now)) for name in ids)
+        journal = self._store.journal
+        journal.seen.extend((self.id, name, self._duplicates.remember(name, now)) for name in ids)
+        if now >= self._forget_at:
+            self._forget_at = now + self._duplicates.window
+            journal.forgotten.append((self.id, now))
         return ids
 
     def _row(self, message: Incoming, now: int) -> Row:
@@ -150,11 +170,12 @@ class Queue:
         if longest is not None and (lives is None or lives > longest):
             lives = longest
         enqueued = now if due is None else due
+        ends = None if lives is None else enqueued + lives
         return Row(
             key_of(self.id, self._new_number()),
             RowState.ACTIVE if due is None else RowState.SCHEDULED,
             enqueued,
-            None if lives is None else enqueued + lives,
+            ends if ends is None or ends < END_OF_TIME else None,
             due,
             message.session_id if self.settings.requires_session else None,
             0,
@@ -217,17 +238,20 @@ class Queue:
 
     def take_away(self, most: int, now: int, *, session: str | None = None) -> list[Held]:
         """Remove the first messages for good and return them (receive-and-delete)."""
-        return self._take_away(self._counted(self._first(most, now, session)))
+        return self._take_away(self._first(most, now, session), now)
 
     def take_deferred(self, numbers: Sequence[int], now: int, *, delete: bool = False) -> list[Held]:
         """Lock deferred messages by their sequence numbers, or remove them for good; all must be there."""
         self.used_at = now
+        if not self.settings.status.gives_messages:
+            raise disabled(self.path)
+        numbers = list(dict.fromkeys(numbers))
         missing = [number for number in numbers if number not in self.deferred]
         if missing:
             raise message_not_found(missing)
-        found = [self._pool.hold(row) for row in self._store.load([key_of(self.id, number) for number in numbers])]
+        found = self._pool.fetch_all(numbers)
         self.deferred.difference_update(numbers)
-        return self._take_away(self._counted(found)) if delete else self._lock(found, now, None)
+        return self._take_away(found, now) if delete else self._lock(found, now, None)
 
     def peek(self, first: int, most: int, now: int, *, session: str | None = None) -> list[Held]:
         """Look at messages, of one session or all, from a sequence number on, whatever their state; nothing changes."""
@@ -263,24 +287,26 @@ class Queue:
             number = line.pop()
             if number is None:
                 break
-            if number in self._gone:
-                self._gone.discard(number)
-                continue
             held = self._pool.fetch(number, line.ahead(FETCH))
             if held is not None and not self._ends(held, now):
                 taken.append(held)
         return taken
 
+    def _is_spent(self, held: Held, now: int) -> bool:
+        if held.expires is not None and held.expires <= now:
+            return True
+        return self.dead is not None and held.deliveries >= self.settings.max_delivery_count
+
     def _ends(self, held: Held, now: int) -> bool:
         """Deal with a message that is not to be given out any more; tell whether it was one."""
+        if not self._is_spent(held, now):
+            return False
         if held.expires is not None and held.expires <= now:
             self._expire(held, now)
-        elif held.deliveries >= self.settings.max_delivery_count:
+        else:
             most = self.settings.max_delivery_count
             why = f"Message could not be consumed after {most} delivery attempts."
             self._bury(held, now, EXHAUSTED, why, _nobody)
-        else:
-            return False
         return True
 
     def _lock(self, messages: list[Held], now: int, until: int | None) -> list[Held]:
@@ -292,18 +318,26 @@ class Queue:
             deliveries.append((key_of(self.id, held.sequence), held.deliveries))
         return messages
 
-    @staticmethod
-    def _counted(messages: list[Held]) -> list[Held]:
+    def _take_away(self, messages: list[Held], now: int) -> list[Held]:
+        """Remove messages that are nobody's any more: if the store refuses, that is tried again, whatever happens."""
         for held in messages:
             held.deliveries += 1
-        return messages
-
-    def _take_away(self, messages: list[Held]) -> list[Held]:
-        for held in messages:
             self._remove(held)
         numbers = [held.sequence for held in messages]
-        self._store.journal.durable.append(lambda _error: self._leaving.difference_update(numbers))
+        self._store.journal.durable.append(lambda error: self._taken_away(numbers, now, error))
         return messages
+
+    def _taken_away(self, numbers: list[int], now: int, error: StoreError | None) -> None:
+        if error is None:
+            self._leaving.difference_update(numbers)
+        else:
+            self._unremoved.extend(numbers)
+            self._retry_at = now + RETRY
+
+    def _remove_again(self, now: int) -> None:
+        numbers, self._unremoved, self._retry_at = self._unremoved, [], None
+        self._store.journal.removed.extend(key_of(self.id, number) for number in numbers)
+        self._store.journal.durable.append(lambda error: self._taken_away(numbers, now, error))
 
     # --- settling ------------------------------------------------------------------------------------------------
 
@@ -319,23 +353,14 @@ class Queue:
         """Remove a message for good."""
         held = self._unlock(token, now)
         self._remove(held)
-
-        def durable(error: StoreError | None) -> None:
-            self._leaving.discard(held.sequence)
-            if error is None:
-                answer(None)
-                return
-            self.size += len(held.payload)  # it is still there
-            self._pool.take_back(held)
-            self._line(held.session).put_back(held.sequence)
-            answer(store_failed(self.path, error))
-
-        self._store.journal.durable.append(durable)
+        self._when_durable(lambda refused: self._removed(held, now, refused, answer))
 
     def abandon(self, token: bytes, now: int, answer: Answer, properties: Map | None = None) -> None:
         """Put a message back into its place, with some application properties set."""
         held = self._unlock(token, now)
-        self._change(held, properties)
+        if properties:
+            self._change(held, properties)
+            self._write(held)
         self.put_back(held, now)
         self._when_durable(answer)
 
@@ -350,11 +375,21 @@ class Queue:
     def defer(self, token: bytes, now: int, answer: Answer, properties: Map | None = None) -> None:
         """Set a message aside, to be received by its sequence number."""
         held = self._unlock(token, now)
+        before = held.state
         self._change(held, properties)
-        self._set_state(held, RowState.DEFERRED)
-        self.deferred.add(held.sequence)
-        self._pool.let_go(held)
-        self._when_durable(answer)
+        held.state = RowState.DEFERRED
+        self._write(held)
+        self._set_aside(held)
+
+        def durable(refused: RefusedError | None) -> None:
+            if refused is not None and before != RowState.DEFERRED:
+                held.state = before
+                if held.sequence in self.deferred:
+                    self.deferred.discard(held.sequence)
+                    self.put_back(held, now)
+            answer(refused)
+
+        self._when_durable(durable)
 
     def dead_letter(
         self,
@@ -379,11 +414,21 @@ class Queue:
         if self._ends(held, now):
             return
         if held.state == RowState.DEFERRED:
-            self.deferred.add(held.sequence)
-            self._pool.let_go(held)
+            self._set_aside(held)
         else:
             self._line(held.session).put_back(held.sequence)
             self._announce(held.session)
+
+    def _set_aside(self, held: Held) -> None:
+        """Count a message among the deferred ones; it stays in memory until the store shows it as it is."""
+        self.deferred.add(held.sequence)
+        deliveries = held.deliveries
+
+        def durable(error: StoreError | None) -> None:
+            if error is None and held.sequence in self.deferred and held.deliveries == deliveries:
+                self._pool.let_go(held)
+
+        self._store.journal.durable.append(durable)
 
     def _unlock(self, token: bytes, now: int) -> Held:
         self.used_at = now
@@ -399,19 +444,16 @@ class Queue:
 
         self._store.journal.durable.append(durable)
 
-    def _set_state(self, held: Held, state: RowState) -> None:
-        if held.state != state:
-            held.state = state
-            self._store.journal.states.append((key_of(self.id, held.sequence), state))
-
     def _change(self, held: Held, properties: Map | None) -> None:
         if properties:
             payload = with_properties(held.payload, properties)
             self.size += len(payload) - len(held.payload)
             self._pool.change(held, payload)
-            key = key_of(self.id, held.sequence)
-            row = Row(key, held.state, held.enqueued, held.expires, None, held.session, held.deliveries, payload)
-            self._store.journal.rows.append(row)
+
+    def _write(self, held: Held) -> None:
+        key = key_of(self.id, held.sequence)
+        row = Row(key, held.state, held.enqueued, held.expires, None, held.session, held.deliveries, held.payload)
+        self._store.journal.rows.append(row)
 
     def _remove(self, held: Held) -> None:
         self.size -= len(held.payload)
@@ -419,21 +461,35 @@ class Queue:
         self._store.journal.removed.append(key_of(self.id, held.sequence))
         self._pool.let_go(held)
 
+    def _removed(self, held: Held, now: int, refused: RefusedError | None, answer: Answer) -> None:
+        """Take note that a message is gone, or that the store has refused and it is still there."""
+        self._leaving.discard(held.sequence)
+        if refused is not None:
+            self.size += len(held.payload)
+            self._pool.take_back(held)
+            if held.state == RowState.DEFERRED:
+                self.deferred.add(held.sequence)
+            else:
+                self._line(held.session).put_back(held.sequence)
+                if not self._is_spent(held, now):  # else it would be tried again at once, and again
+                    self._announce(held.session)
+        answer(refused)
+
     def _expire(self, held: Held, now: int) -> None:
         if self.settings.dead_lettering_on_message_expiration and self.dead is not None:
             self._bury(held, now, *EXPIRED, _nobody)
         else:
-            self._take_away([held])
+            self._take_away([held], now)
 
     def _bury(self, held: Held, now: int, reason: str | None, description: str | None, answer: Answer) -> None:
         """Move a message to the dead-letter queue, in one transaction; in a dead-letter queue it stays."""
         if self.dead is None:
-            self._line(held.session).put_back(held.sequence)
+            self.put_back(held, now)
             self._when_durable(answer)
             return
         payload = dead_lettered(held.payload, reason, description, self.path)
-        self._take_away([held])
-        self.dead.receive_dead(payload, held.deliveries, now, answer)
+        self._remove(held)
+        self.dead.receive_dead(payload, held.deliveries, now, lambda refused: self._removed(held, now, refused, answer))
 
     def receive_dead(self, payload: bytes, deliveries: int, now: int, answer: Answer) -> None:
         """Take a message that another queue has dead-lettered."""
@@ -450,7 +506,7 @@ class Queue:
     @property
     def wake_at(self) -> int | None:
         """When :meth:`tick` has something to do; None: not before something else happens."""
-        times = (self.locks.wake_at, self._due_at, self._expires_at)
+        times = (self.locks.wake_at, self._due_at, self._expires_at, self._retry_at)
         return min((time for time in times if time is not None), default=None)
 
     def tick(self, now: int) -> None:
@@ -461,30 +517,34 @@ class Queue:
             self._activate(now)
         if self._expires_at is not None and self._expires_at <= now:
             self._expire_due(now)
+        if self._retry_at is not None and self._retry_at <= now:
+            self._remove_again(now)
 
     def _activate(self, now: int) -> None:
         """Append what is due as if it came now, with new sequence numbers, as the cloud does."""
         rows = [row for row in self._store.due(self.id, now, AT_ONCE) if sequence_of(row.key) not in self._leaving]
-        active = [
-            row._replace(
-                key=key_of(self.id, self._new_number()),
-                state=RowState.ACTIVE,
-                enqueued=now,
-                expires=None if row.expires is None else now + row.expires - row.enqueued,
-                due=None,
-            )
-            for row in rows
-        ]
-        self._insert(active, self._drop_scheduled(rows), [], _nobody)
         self._due_at = self._soonest(self._store.next_due(self.id), now)
+        if rows:
+            active = [self._activated(row, now) for row in rows]
+            self._insert(active, self._drop_scheduled(rows), [], self._look_for_due)
+
+    def _activated(self, row: Row, now: int) -> Row:
+        expires = None if row.expires is None else row.expires - row.enqueued + now
+        key = key_of(self.id, self._new_number())
+        return row._replace(key=key, state=RowState.ACTIVE, enqueued=now, expires=expires, due=None)
+
+    def _look_for_due(self, refused: RefusedError | None) -> None:
+        if refused is None:
+            self._due_at = self._store.next_due(self.id)
 
     def cancel_scheduled(self, numbers: Sequence[int], now: int, answer: Answer) -> None:
         """Remove scheduled messages; all must be there."""
         self.used_at = now
+        numbers = list(dict.fromkeys(numbers))
         wanted = [key_of(self.id, number) for number in numbers if number not in self._leaving]
         rows = [row for row in self._store.load(wanted) if row.state == RowState.SCHEDULED]
         if len(rows) != len(numbers):
-            raise message_not_found(list(numbers))
+            raise message_not_found(numbers)
         self._drop_scheduled(rows)
         self._when_durable(answer)
 
@@ -495,10 +555,19 @@ class Queue:
         self.scheduled_count -= len(rows)
         self._leaving.update(numbers)
         self._store.journal.removed.extend(row.key for row in rows)
-        self._store.journal.durable.append(lambda _error: self._leaving.difference_update(numbers))
+
+        def durable(error: StoreError | None) -> None:
+            self._leaving.difference_update(numbers)
+            if error is not None:
+                self.size += total
+                self.scheduled_count += len(rows)
+
+        self._store.journal.durable.append(durable)
         return total
 
     def _expire_due(self, now: int) -> None:
+        self._expires_at = self._soonest(self._store.next_expiry(self.id), now)
+        expired = False
         for row in self._store.expired(self.id, now, AT_ONCE):
             number = sequence_of(row.key)
             held = self._pool.find(number)
@@ -507,14 +576,26 @@ class Queue:
             if number in self.deferred:
                 self.deferred.discard(number)
             else:
-                self._gone.add(number)
+                self._drop_from_line(row.session, number)
             self._expire(held or self._pool.hold(row), now)
-        self._expires_at = self._soonest(self._store.next_expiry(self.id), now)
+            expired = True
+        if expired:
+            self._when_durable(self._look_for_expired)
+
+    def _drop_from_line(self, session: str | None, number: int) -> None:
+        line = self._line(session)
+        line.drop(number)
+        if not line:
+            del self.lines[session]
+
+    def _look_for_expired(self, refused: RefusedError | None) -> None:
+        if refused is None:
+            self._expires_at = self._store.next_expiry(self.id)
 
     @staticmethod
     def _soonest(stored: int | None, now: int) -> int | None:
         """Look again when the store says so; what it shows as overdue is going already, or locked: a second later."""
-        return None if stored is None else max(stored, now + 1000)
+        return None if stored is None else max(stored, now + RETRY)
 
 
 def _nobody(_refused: RefusedError | None) -> None:

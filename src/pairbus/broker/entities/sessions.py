@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from pairbus.broker.entities.message import Held
 from pairbus.broker.entities.queue import Answer, Queue
-from pairbus.broker.refusals import session_lock_lost, session_locked
+from pairbus.broker.refusals import RefusedError, session_lock_lost, session_locked
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Sessions:
         self._ready: dict[str, None] = {}
         """Sessions with messages that nobody has, in the order in which they became so."""
         for name, line in queue.lines.items():
-            if name is not None and len(line):
+            if name is not None and line:
                 self._ready[name] = None
 
     def message_came(self, name: str) -> None:
@@ -54,7 +54,16 @@ class Sessions:
 
     def accept_next(self, owner: object, now: int) -> Session | None:
         """Lock the session that has waited longest; None: there is none."""
-        return self.accept(next(iter(self._ready)), owner, now) if self._ready else None
+        while self._ready:
+            name = next(iter(self._ready))
+            if self._queue.lines.get(name):
+                return self.accept(name, owner, now)
+            del self._ready[name]  # its messages have expired
+        return None
+
+    def holds(self, session: Session, now: int) -> bool:
+        """Tell whether a session is still had by whoever accepted it."""
+        return self._taken.get(session.name) is session and session.until > now
 
     def held_by(self, name: str, owner: object, now: int) -> Session:
         """Return a session that a receiver has, or refuse one whose lock has ended."""
@@ -86,8 +95,7 @@ class Sessions:
         for message in sorted(self._locked(session.name), key=lambda held: held.sequence):
             self._queue.locks.remove(message)
             self._queue.put_back(message, now)
-        line = self._queue.lines.get(session.name)
-        if line is not None and len(line):
+        if self._queue.lines.get(session.name):
             self.message_came(session.name)
         else:
             self._queue.lines.pop(session.name, None)
@@ -100,12 +108,22 @@ class Sessions:
     def set_state(self, name: str, state: bytes | None, now: int, answer: Answer) -> None:
         """Let a session remember something, or, with None, nothing."""
         self.held(name, now)
+        before = self._states.get(name)
+        self._remember(name, state)
+        self._updated[name] = now
+
+        def durable(refused: RefusedError | None) -> None:
+            if refused is not None and self._states.get(name) is state:
+                self._remember(name, before)
+            answer(refused)
+
+        self._queue.remember_session_state(name, state, durable)
+
+    def _remember(self, name: str, state: bytes | None) -> None:
         if state is None:
             self._states.pop(name, None)
         else:
             self._states[name] = state
-        self._updated[name] = now
-        self._queue.remember_session_state(name, state, answer)
 
     def names(self, skip: int, top: int, updated_after: int | None = None) -> list[str]:
         """List the sessions that have messages or remember something, in alphabetical order.
@@ -116,7 +134,7 @@ class Sessions:
         if updated_after is not None:
             states = [name for name in self._states if self._updated.get(name, updated_after + 1) > updated_after]
             return sorted(states)[skip : skip + top]
-        known = {name for name, line in self._queue.lines.items() if name is not None and len(line)}
+        known = {name for name, line in self._queue.lines.items() if name is not None and line}
         known.update(self._states)
         known.update(message.session for message in self._queue.locks if message.session is not None)
         return sorted(known)[skip : skip + top]

@@ -71,7 +71,7 @@ class Consumers:
 
     def serve(self) -> None:
         """Give out messages, as long as there are some and somebody wants them."""
-        if self._serving:
+        if self._serving or not self._queue.settings.status.gives_messages:
             return
         self._serving = True
         try:
@@ -84,16 +84,18 @@ class Consumers:
         gave = False
         for consumer in list(self._receivers):
             wants = min(consumer.wants, TURN)
-            if wants <= 0:
-                continue
-            line = self._queue.lines.get(consumer.session.name if consumer.session is not None else None)
-            if line is None or not len(line):
-                continue
-            if consumer.give(wants):
+            if wants > 0 and self._has_some_for(consumer) and consumer.give(wants):
                 gave = True
-                self._receivers.pop(consumer, None)
-                self._receivers[consumer] = None  # it was its turn
+                if consumer in self._receivers:
+                    del self._receivers[consumer]
+                    self._receivers[consumer] = None  # it was its turn
         return gave
+
+    def _has_some_for(self, consumer: Consumer) -> bool:
+        session = consumer.session
+        if session is None or self._sessions is None:
+            return bool(self._queue.lines.get(None))
+        return bool(self._queue.lines.get(session.name)) and self._sessions.holds(session, self._clock())
 
     def _message_came(self, session: str | None) -> None:
         if session is not None and self._sessions is not None:

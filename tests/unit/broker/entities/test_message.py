@@ -1,0 +1,128 @@
+"""What is read of a message when it comes, and what is added when it goes."""
+
+from typing import Any
+
+import pytest
+from tests.unit.broker.entities.conftest import START, payload
+
+from pairbus.amqp.message import Message
+from pairbus.amqp.sections import Header, Properties
+from pairbus.amqp.types import Symbol, Timestamp
+from pairbus.broker.entities import message as m
+from pairbus.broker.refusals import ARGUMENT_ERROR, RefusedError
+from pairbus.broker.store.base import Row, key_of
+
+
+def held(data: bytes, deliveries: int = 1, token: bytes | None = b"t" * 16) -> m.Held:
+    held = m.Held(Row(key_of(1, 42), 0, START, None, None, None, deliveries, data))
+    held.token, held.until = token, START + 60_000
+    return held
+
+
+def test_a_bare_message_asks_for_nothing() -> None:
+    data = payload("a")
+    assert m.read_incoming(data) == m.Incoming(data)
+
+
+def test_the_broker_reads_what_it_acts_on() -> None:
+    data = payload(
+        "a",
+        header=Header(ttl=5000),
+        properties=Properties(message_id="x", group_id="s", content_type=Symbol("text/plain")),
+        message_annotations={m.SCHEDULED_TIME: Timestamp(START), Symbol("other"): 1},
+    )
+    assert m.read_incoming(data) == m.Incoming(data, "x", "s", 5000, START)
+
+
+@pytest.mark.parametrize(("content_type", "is_ping"), [(m.PING, True), ("text/plain", False), (None, False)])
+def test_a_ping_is_known_by_its_content_type(content_type: str | None, is_ping: bool) -> None:  # noqa: FBT001
+    kind = None if content_type is None else Symbol(content_type)
+    assert m.read_incoming(payload("", properties=Properties(content_type=kind))).is_ping is is_ping
+
+
+@pytest.mark.parametrize(
+    ("ttl", "times", "lives"),
+    [
+        (0xFFFFFFFF, {"creation_time": 1000, "absolute_expiry_time": 2**40}, 2**40 - 1000),
+        (0xFFFFFFFF, {"creation_time": 1000}, 0xFFFFFFFF),
+        (0xFFFFFFFF, {}, 0xFFFFFFFF),
+        (7000, {"creation_time": 1000, "absolute_expiry_time": 2**40}, 7000),
+        (None, {"creation_time": 1000, "absolute_expiry_time": 2**40}, None),
+    ],
+)
+def test_a_life_longer_than_a_header_can_say_is_read_from_the_properties(
+    ttl: int | None, times: dict[str, Any], lives: int | None
+) -> None:
+    data = payload("a", header=Header(ttl=ttl), properties=Properties(**times))
+    assert m.read_incoming(data).time_to_live == lives
+
+
+@pytest.mark.parametrize("option", ["message_id", "group_id"])
+def test_ids_have_128_characters_at_most(option: str) -> None:
+    values: dict[str, Any] = {option: "x" * 128}
+    m.read_incoming(payload("a", properties=Properties(**values)))
+    values[option] += "x"
+    with pytest.raises(RefusedError) as caught:
+        m.read_incoming(payload("a", properties=Properties(**values)))
+    assert caught.value.condition == ARGUMENT_ERROR
+
+
+def test_a_schedule_that_is_no_time_is_none() -> None:
+    assert m.read_incoming(payload("a", message_annotations={m.SCHEDULED_TIME: "soon"})).due is None
+
+
+def test_nothing_can_be_scheduled_for_the_end_of_time() -> None:
+    with pytest.raises(RefusedError) as caught:
+        m.read_incoming(payload("a", message_annotations={m.SCHEDULED_TIME: Timestamp(2**62)}))
+    assert caught.value.condition == ARGUMENT_ERROR
+
+
+def test_a_receiver_gets_the_message_as_it_came_with_the_brokers_annotations() -> None:
+    properties = Properties(message_id="x")
+    data = payload("a", properties=properties, application_properties={"k": 1})
+    sent = Message(m.outgoing(held(data, deliveries=3)))
+    assert sent.message_annotations() == {
+        m.SEQUENCE_NUMBER: 42,
+        m.ENQUEUED_TIME: START,
+        m.LOCKED_UNTIL: START + 60_000,
+    }
+    header = sent.header()
+    assert header is not None
+    assert header.delivery_count == 2, "the deliveries that failed"
+    assert sent.bare == Message(data).bare
+
+
+def test_a_messages_own_annotations_and_header_stay_and_the_brokers_win() -> None:
+    forged = {m.SEQUENCE_NUMBER: 7, m.LOCKED_UNTIL: 7, Symbol("x-opt-partition-key"): "p"}
+    data = payload("a", header=Header(durable=True, priority=7, ttl=9, delivery_count=99), message_annotations=forged)
+    sent = Message(m.outgoing(held(data, token=None)))
+    assert sent.message_annotations() == {
+        Symbol("x-opt-partition-key"): "p",
+        m.SEQUENCE_NUMBER: 42,
+        m.ENQUEUED_TIME: START,
+    }
+    assert sent.header() == Header(durable=True, priority=7, ttl=9, first_acquirer=None, delivery_count=0)
+
+
+def test_the_short_way_of_writing_annotations_says_the_same_as_the_long_one() -> None:
+    short = Message(m.outgoing(held(payload("a"))))
+    long = Message(m.outgoing(held(payload("a", message_annotations={Symbol("k"): "v"}))))
+    assert {**short.message_annotations(), Symbol("k"): "v"} == long.message_annotations()
+
+
+def test_a_browser_is_told_the_state() -> None:
+    sent = Message(m.outgoing(held(payload("a"), token=None), extra={m.MESSAGE_STATE: 2}))
+    assert sent.message_annotations()[m.MESSAGE_STATE] == 2
+
+
+def test_properties_are_set_over_those_that_are_there() -> None:
+    changed = Message(m.with_properties(payload("a", application_properties={"k": 1, "l": 2}), {"k": 3}))
+    assert (changed.application_properties(), changed.data_sections()) == ({"k": 3, "l": 2}, [b"a"])
+
+
+def test_a_dead_letter_says_why_and_from_where_and_is_otherwise_as_it_came() -> None:
+    data = payload("a", properties=Properties(message_id="x", group_id="s"), application_properties={"k": 1})
+    dead = Message(m.dead_lettered(data, "why", None, "orders"))
+    assert dead.application_properties() == {"k": 1, "DeadLetterReason": "why"}
+    assert dead.message_annotations() == {m.DEAD_LETTER_SOURCE: "orders"}
+    assert dead.properties() == Properties(message_id="x", group_id="s")
