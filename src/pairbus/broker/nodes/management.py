@@ -160,6 +160,8 @@ class ManagementNode:
     def _receive_deferred(self, request: Request, body: Map) -> None:
         numbers = [int(number) for number in body["sequence-numbers"]]
         deletes = int(body["receiver-settle-mode"]) == _DELETES
+        if self._node.sessions is not None:
+            self._sessions.held(str(body["session-id"]), self._now)
         found = self._queue.take_deferred(numbers, self._now, delete=deletes)
         self._answer(request, {"messages": [_deferred(held) for held in found]})
 
