@@ -183,8 +183,13 @@ def test_a_session_lock_that_has_ended_cannot_be_used_and_the_messages_come_back
 
 def test_receiving_in_a_lost_session_is_refused(run: Run) -> None:
     async def scenario(lab: Lab) -> None:
-        receiver = await lab.receiver(session_id="red")
+        sender, receiver = await lab.both(session_id="red")
+        await send(sender, "deferred", session_id="red")
+        message = await one(receiver)
+        await receiver.defer_message(message)
         await lab.pass_time(61)
+        with pytest.raises(SessionLockLostError):
+            await receiver.receive_deferred_messages(message.sequence_number or 0)
         with pytest.raises(SessionLockLostError):
             await receiver.receive_messages(1, max_wait_time=2)
 

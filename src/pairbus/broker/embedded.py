@@ -6,10 +6,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Any, Self
 
 from pairbus.broker.config import BrokerConfig, from_options, to_document
 from pairbus.broker.entities.settings import QueueSettings
@@ -29,7 +29,7 @@ class EmbeddedBroker:
 
     :param namespaces: their names, with a port each if they are to have one: ``contoso:5700``.
     :param queues: queues to make: ``contoso/orders``, or just ``orders`` with one namespace; a mapping gives each its
-        settings: ``{"orders": QueueSettings(requires_session=True)}``.
+        settings: ``{"orders": QueueSettings(requires_session=True)}``. A queue that ``data`` has already keeps its own.
     :param data: keep everything in this directory; None: in memory.
     :param process: run it in a process of its own, which :meth:`kill` can end as an outage would.
     :param clock: tells the broker the time, in milliseconds since the epoch; None: the machine's. A process of its own
@@ -75,9 +75,28 @@ class EmbeddedBroker:
 
     def wake(self) -> None:
         """Have it look at its clock now, which it does each second by itself; returns when it has done what was due."""
+        self._here.wake()
+
+    def create_queue(self, path: str, settings: QueueSettings, *, namespace: str | None = None) -> None:
+        """Make a queue while it runs, in this process, in a namespace or in the first one."""
+        self._here.run(self._here.broker.create_queue(self._name(namespace), path, settings))
+
+    def update_queue(self, path: str, settings: QueueSettings, *, namespace: str | None = None) -> None:
+        """Give a queue other settings while it runs, in this process: another status, for example."""
+        self._here.run(self._here.broker.update_queue(self._name(namespace), path, settings))
+
+    def delete_queue(self, path: str, *, namespace: str | None = None) -> None:
+        """Delete a queue with its messages while it runs, in this process."""
+        self._here.run(self._here.broker.delete_queue(self._name(namespace), path))
+
+    def _name(self, namespace: str | None) -> str:
+        return next(iter(self._endpoints)) if namespace is None else namespace
+
+    @property
+    def _here(self) -> "_InThread":
         if not isinstance(self._running, _InThread):
-            raise PairbusError("only a broker that runs in this process has a clock that can be moved")
-        self._running.wake()
+            raise PairbusError("only a broker that runs in this process takes orders from it")
+        return self._running
 
     @property
     def endpoints(self) -> dict[str, Endpoint]:
@@ -103,22 +122,25 @@ class _InThread:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="pairbus broker", daemon=True)
         self._thread.start()
-        self._broker = Broker(config, clock=clock)
+        self.broker = Broker(config, clock=clock)
         try:
-            asyncio.run_coroutine_threadsafe(self._broker.start(), self._loop).result(START_SECONDS)
+            self.run(self.broker.start())
         except BaseException:
             self._end()
             raise
-        self.endpoints = list(self._broker.endpoints.values())
+        self.endpoints = list(self.broker.endpoints.values())
 
     def wake(self) -> None:
         async def wake() -> None:
-            self._broker.wake()
+            self.broker.wake()
 
-        asyncio.run_coroutine_threadsafe(wake(), self._loop).result(START_SECONDS)
+        self.run(wake())
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(START_SECONDS)
 
     def stop(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._broker.stop(), self._loop).result(START_SECONDS)
+        self.run(self.broker.stop())
         self._end()
 
     def _end(self) -> None:

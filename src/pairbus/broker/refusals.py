@@ -105,6 +105,11 @@ def session_not_supported(path: str) -> RefusedError:
     )
 
 
+def forwards(path: str, to: str) -> RefusedError:
+    """A receiver on an entity that forwards what it gets."""
+    return RefusedError(NOT_ALLOWED, f"Messages of '{path}' are forwarded to '{to}': receive them there.")
+
+
 def message_not_found(numbers: object) -> RefusedError:
     """Sequence numbers of which none is there."""
     return RefusedError(MESSAGE_NOT_FOUND, f"Failed to find messages with sequence numbers {numbers}.")

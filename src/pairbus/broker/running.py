@@ -8,7 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pairbus.broker.config import BrokerConfig, NamespaceConfig
+from pairbus.broker.entities.queue import Answer
+from pairbus.broker.entities.settings import QueueSettings
 from pairbus.broker.namespace import Namespace
+from pairbus.broker.refusals import RefusedError
 from pairbus.broker.server import NamespaceServer
 from pairbus.broker.store.base import Store
 from pairbus.broker.store.memory import MemoryStore
@@ -70,6 +73,32 @@ class Broker:
         """Do what is due now, without waiting for the next time that the broker looks at its clock."""
         for server in self._servers.values():
             server.wake()
+
+    async def create_queue(self, namespace: str, path: str, settings: QueueSettings) -> None:
+        """Make a queue, and return when it is durable."""
+        await self._change(namespace, lambda target, answer: target.create_queue(path, settings, answer))
+
+    async def update_queue(self, namespace: str, path: str, settings: QueueSettings) -> None:
+        """Give a queue other settings, and return when they are durable."""
+        await self._change(namespace, lambda target, answer: target.update_queue(path, settings, answer))
+
+    async def delete_queue(self, namespace: str, path: str) -> None:
+        """Delete a queue with its messages, and return when that is durable."""
+        await self._change(namespace, lambda target, answer: target.delete_queue(path, answer))
+
+    async def _change(self, namespace: str, change: Callable[[Namespace, Answer], None]) -> None:
+        server = self._servers[namespace]
+        done = asyncio.get_running_loop().create_future()
+
+        def answer(refused: RefusedError | None) -> None:
+            if refused is None:
+                done.set_result(None)
+            else:
+                done.set_exception(refused)
+
+        change(server.namespace, answer)
+        server.changed()
+        await done
 
     async def stop(self) -> None:
         """Tell the clients, make everything durable, and end."""

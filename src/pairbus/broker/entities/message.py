@@ -15,6 +15,7 @@ from pairbus.broker.store.base import Row, sequence_of
 SEQUENCE_NUMBER: Final = Symbol("x-opt-sequence-number")
 ENQUEUED_TIME: Final = Symbol("x-opt-enqueued-time")
 LOCKED_UNTIL: Final = Symbol("x-opt-locked-until")
+ENQUEUED_NUMBER: Final = Symbol("x-opt-enqueue-sequence-number")
 SCHEDULED_TIME: Final = Symbol("x-opt-scheduled-enqueue-time")
 DEAD_LETTER_SOURCE: Final = Symbol("x-opt-deadletter-source")
 MESSAGE_STATE: Final = Symbol("x-opt-message-state")
@@ -155,6 +156,17 @@ def with_properties(payload: bytes, changes: Map) -> bytes:
     """Return a message with some application properties set."""
     message = Message(payload)
     return message.rewritten(application_properties={**message.application_properties(), **changes})
+
+
+def forwarded(held: Held, now: int) -> Incoming:
+    """Return a message as the next queue gets it: with the number that the first one gave it, and what life is left."""
+    message = Message(held.payload)
+    annotations = {ENQUEUED_NUMBER: held.sequence, **message.message_annotations()}
+    incoming = read_incoming(message.rewritten(message_annotations=annotations))
+    incoming.due = None
+    if held.expires is not None:
+        incoming.time_to_live = held.expires - now
+    return incoming
 
 
 def dead_lettered(payload: bytes, reason: str | None, description: str | None, source: str) -> bytes:

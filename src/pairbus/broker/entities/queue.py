@@ -11,7 +11,14 @@ from pairbus.amqp.performatives import Map
 from pairbus.broker.entities.duplicates import Duplicates
 from pairbus.broker.entities.lines import Line
 from pairbus.broker.entities.locks import Locks
-from pairbus.broker.entities.message import END_OF_TIME, Held, Incoming, dead_lettered, with_properties
+from pairbus.broker.entities.message import (
+    END_OF_TIME,
+    Held,
+    Incoming,
+    dead_lettered,
+    forwarded,
+    with_properties,
+)
 from pairbus.broker.entities.pool import FETCH, Pool
 from pairbus.broker.entities.settings import QueueSettings
 from pairbus.broker.refusals import (
@@ -20,6 +27,7 @@ from pairbus.broker.refusals import (
     full,
     lock_lost,
     message_not_found,
+    not_found,
     session_needed,
     store_failed,
     too_large,
@@ -55,6 +63,7 @@ class Queue:
         """Bytes of all messages."""
         self.used_at = 0
         """When it was last used, for auto-delete-on-idle."""
+        self.is_deleted = False
         self.scheduled_count = 0
         self.lines: dict[str | None, Line] = {}
         """By session; under None without sessions. In memory a message that waits costs its number here."""
@@ -70,6 +79,8 @@ class Queue:
         self._unremoved: list[int] = []
         """Messages whose removal the store has refused, and when that is tried again."""
         self._retry_at: int | None = None
+        self._forward_at = 0
+        """When it may forward again, after the store has refused."""
         self._next_sequence = row.next_sequence
         self._last_arrived = row.next_sequence - 1
         """The store may show a message after this one before it has told us of it."""
@@ -124,6 +135,8 @@ class Queue:
         return [numbers.get(id(message), 0) for message in messages]
 
     def _check(self, messages: Sequence[Incoming]) -> None:
+        if self.is_deleted:
+            raise not_found(self.path)
         if not self.settings.status.takes_messages:
             raise disabled(self.path)
         limit = self.settings.max_message_bytes
@@ -506,6 +519,37 @@ class Queue:
         """Take a message that another queue has dead-lettered."""
         row = Row(key_of(self.id, self._new_number()), RowState.ACTIVE, now, None, None, None, deliveries, payload)
         self._insert([row], len(payload), [], answer)
+
+    def forward(self, destination: "Queue", now: int) -> None:
+        """Move what can be received to another queue, in its order; what that refuses stays, to be tried again."""
+        line = self.lines.get(None)
+        while line is not None and now >= self._forward_at:
+            number = line.pop()
+            if number is None:
+                return
+            held = self._pool.fetch(number, line.ahead(FETCH))
+            if held is None or self._ends(held, now):
+                continue
+            try:
+                destination.send([forwarded(held, now)], now, self._when_forwarded(held, now))
+            except RefusedError:
+                line.put_back(number)
+                return
+            self._remove(held)
+
+    def _when_forwarded(self, held: Held, now: int) -> Answer:
+        def answer(refused: RefusedError | None) -> None:
+            if refused is not None:
+                self._forward_at = now + RETRY
+            self._removed(held, now, refused, _nobody)
+
+        return answer
+
+    def change_settings(self, settings: QueueSettings) -> None:
+        """Have other settings from now on; they are stored by whoever changes them."""
+        self.settings = settings
+        if self._duplicates is not None:
+            self._duplicates.window = settings.duplicate_detection_history_time_window
 
     def remember_session_state(self, session: str, state: bytes | None, answer: Answer) -> None:
         """Store what a session remembers."""

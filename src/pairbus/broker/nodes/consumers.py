@@ -5,6 +5,7 @@ from typing import Protocol
 
 from pairbus.broker.entities.queue import Queue
 from pairbus.broker.entities.sessions import Session, Sessions
+from pairbus.broker.refusals import RefusedError
 
 TURN = 100
 """How many messages one receiver gets before it is the next one's turn."""
@@ -36,6 +37,10 @@ class Consumer(Protocol):
         """Tell it that its session's lock has ended."""
         ...
 
+    def send_away(self, refused: RefusedError) -> None:
+        """Tell it that it gets no more, and why."""
+        ...
+
 
 class Consumers:
     """The receivers of one queue. Whoever has credit gets messages in turn."""
@@ -48,7 +53,7 @@ class Consumers:
         self._waiting: dict[Consumer, int] = {}
         """Who waits for a session, and until when."""
         self._serving = False
-        queue.on_available = self._message_came
+        queue.on_available = self.message_came
         if sessions is not None:
             sessions.on_ready = self._hand_out_sessions
 
@@ -68,6 +73,15 @@ class Consumers:
         """Let a receiver wait for a session with messages."""
         self._waiting[consumer] = until
         self._hand_out_sessions()
+
+    def __len__(self) -> int:
+        return len(self._receivers) + len(self._waiting)
+
+    def send_away(self, refused: RefusedError) -> None:
+        """End all receivers, and tell them why."""
+        for consumer in (*self._receivers, *self._waiting):
+            consumer.send_away(refused)
+        self._waiting.clear()
 
     def serve(self) -> None:
         """Give out messages, as long as there are some and somebody wants them."""
@@ -97,7 +111,8 @@ class Consumers:
             return bool(self._queue.lines.get(None))
         return bool(self._queue.lines.get(session.name)) and self._sessions.holds(session, self._clock())
 
-    def _message_came(self, session: str | None) -> None:
+    def message_came(self, session: str | None) -> None:
+        """Take note that there is a message to be received."""
         if session is not None and self._sessions is not None:
             self._sessions.message_came(session)
         if self._receivers:

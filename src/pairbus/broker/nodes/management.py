@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 from pairbus.amqp import AmqpError
+from pairbus.amqp.conditions import NOT_FOUND
 from pairbus.amqp.performatives import Map
 from pairbus.amqp.types import Array, Timestamp
 from pairbus.broker.entities.message import MESSAGE_STATE, Held, outgoing, read_incoming
@@ -18,6 +19,7 @@ from pairbus.broker.refusals import (
     SESSION_LOCK_LOST,
     RefusedError,
     bad_argument,
+    not_found,
     session_not_supported,
 )
 
@@ -25,7 +27,7 @@ VENDOR: Final = "com.microsoft:"
 OK: Final = 200
 NO_CONTENT: Final = 204
 BAD_REQUEST: Final = 400
-STATUS: Final = {MESSAGE_LOCK_LOST: 410, SESSION_LOCK_LOST: 410, MESSAGE_NOT_FOUND: 404}
+STATUS: Final = {MESSAGE_LOCK_LOST: 410, SESSION_LOCK_LOST: 410, MESSAGE_NOT_FOUND: 404, NOT_FOUND: 404}
 LONG: Final = 0x81
 TIMESTAMP: Final = 0x83
 STRING: Final = 0xA1
@@ -65,6 +67,8 @@ class ManagementNode:
         value = request.body
         body = cast("Map", value) if isinstance(value, dict) else {}
         try:
+            if self._queue.is_deleted:
+                raise not_found(self._queue.path)
             if operation is None:
                 raise bad_argument(f"The operation '{name}' is not supported.")
             operation(request, body)
@@ -156,6 +160,8 @@ class ManagementNode:
     def _receive_deferred(self, request: Request, body: Map) -> None:
         numbers = [int(number) for number in body["sequence-numbers"]]
         deletes = int(body["receiver-settle-mode"]) == _DELETES
+        if self._node.sessions is not None:
+            self._sessions.held(str(body["session-id"]), self._now)
         found = self._queue.take_deferred(numbers, self._now, delete=deletes)
         self._answer(request, {"messages": [_deferred(held) for held in found]})
 

@@ -25,6 +25,7 @@ from pairbus.broker.nodes.sending import Changed, rejected
 from pairbus.broker.refusals import (
     RefusedError,
     bad_argument,
+    forwards,
     session_lock_lost,
     session_needed,
     session_not_supported,
@@ -59,6 +60,8 @@ class ReceivingNode:
         """Begin, at once or when the session is there that the receiver wants."""
         if not self._node.queue.settings.status.gives_messages:
             self._node.queue.take(0, self._namespace.clock())  # refuses, and says why
+        if self._node.forward_to is not None:
+            raise forwards(self._node.queue.path, self._node.forward_to)
         wants_session, name = _session_filter(self._source)
         sessions = self._node.sessions
         if sessions is None:
@@ -98,6 +101,14 @@ class ReceivingNode:
         if self.session is not None:
             self._link.detach(session_lock_lost(self.session.name).error)
             self._changed()
+
+    def send_away(self, refused: RefusedError) -> None:
+        """End: the entity is gone, or gives no more."""
+        if self._link.is_attached:
+            self._link.detach(refused.error)
+        else:
+            self._link.refuse(refused.error)
+        self._changed()
 
     def detached(self) -> None:
         """End. Messages under lock stay so until their locks end; a session is free at once."""
