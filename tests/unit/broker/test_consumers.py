@@ -8,6 +8,7 @@ from tests.unit.broker.entities.conftest import LOCK, World, names
 from pairbus.broker.entities.sessions import Session
 from pairbus.broker.entities.settings import EntityStatus
 from pairbus.broker.nodes.consumers import TURN, Consumers
+from pairbus.broker.refusals import RefusedError, not_found
 
 
 class Receiver:
@@ -41,6 +42,9 @@ class Receiver:
 
     def session_ended(self) -> None:
         self.told.append("ended")
+
+    def send_away(self, refused: RefusedError) -> None:
+        self.told.append(refused.condition)
 
 
 class Scene:
@@ -220,4 +224,12 @@ def test_an_ended_lock_counts_before_anybody_has_looked(sessions: Scene) -> None
 
 def test_without_sessions_nobody_waits(scene: Scene) -> None:
     scene.tick(1000)
+    assert scene.consumers.wake_at is None
+
+
+def test_all_receivers_are_told_why_they_get_no_more() -> None:
+    scene = Scene(sessions=True)
+    waiting = scene.waiting()
+    scene.consumers.send_away(not_found("orders"))
+    assert waiting.told == ["amqp:not-found"]
     assert scene.consumers.wake_at is None
