@@ -8,6 +8,7 @@ from tests.unit.broker.entities.conftest import LOCK, World, names
 from pairbus.broker.entities.sessions import Session
 from pairbus.broker.entities.settings import EntityStatus
 from pairbus.broker.nodes.consumers import TURN, Consumers
+from pairbus.broker.refusals import RefusedError
 
 
 class Receiver:
@@ -41,6 +42,9 @@ class Receiver:
 
     def session_ended(self) -> None:
         self.told.append("ended")
+
+    def send_away(self, refused: RefusedError) -> None:
+        self.told.append(refused.condition)
 
 
 class Scene:
