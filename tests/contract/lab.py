@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 DEADLINE = 15.0
 """Seconds after which what a test waits for has not happened."""
-BRIEFLY = 0.5
+BRIEFLY = 0.3
 """Seconds in which a receiver would have got a message that must not come."""
 
 
