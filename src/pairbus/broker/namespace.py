@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from pairbus.broker.entities.queue import Answer, Queue
+from pairbus.broker.entities.queue import Queue
 from pairbus.broker.entities.sessions import Sessions
 from pairbus.broker.entities.settings import MAX_PATH, QueueSettings
 from pairbus.broker.nodes.consumers import Consumers
-from pairbus.broker.refusals import RefusedError, disabled, not_found, store_failed
+from pairbus.broker.refusals import Answer, RefusedError, disabled, not_found, store_failed
 from pairbus.broker.store.base import EntityRow, Store, StoreError
 from pairbus.errors import OptionError
 

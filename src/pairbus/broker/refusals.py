@@ -1,5 +1,8 @@
 """What the broker refuses, with the conditions that make the SDK raise the same exceptions as the cloud."""
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from pairbus.amqp.conditions import (
     INTERNAL_ERROR,
     MESSAGE_SIZE_EXCEEDED,
@@ -34,6 +37,10 @@ class RefusedError(PairbusError):
     def error(self) -> Error:
         """The refusal as AMQP puts it."""
         return Error(self.condition, self.description)
+
+
+Answer: TypeAlias = Callable[[RefusedError | None], None]
+"""Called with None when something is done and durable, or with the refusal."""
 
 
 def not_found(path: str) -> RefusedError:

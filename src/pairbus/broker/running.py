@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pairbus.broker.config import BrokerConfig, NamespaceConfig
-from pairbus.broker.entities.queue import Answer
 from pairbus.broker.entities.settings import QueueSettings
 from pairbus.broker.namespace import Namespace
-from pairbus.broker.refusals import RefusedError
+from pairbus.broker.refusals import Answer, RefusedError
 from pairbus.broker.server import NamespaceServer
 from pairbus.broker.store.base import Store
 from pairbus.broker.store.memory import MemoryStore

@@ -5,14 +5,13 @@ It decides and keeps account; messages lie in the store. Whatever must be durabl
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 from pairbus.amqp.performatives import Map
-from pairbus.broker.entities.duplicates import Duplicates
+from pairbus.broker.entities.intake import Intake
 from pairbus.broker.entities.lines import Line
 from pairbus.broker.entities.locks import Locks
 from pairbus.broker.entities.message import (
-    END_OF_TIME,
     Held,
     Incoming,
     dead_lettered,
@@ -22,19 +21,15 @@ from pairbus.broker.entities.message import (
 from pairbus.broker.entities.pool import FETCH, Pool
 from pairbus.broker.entities.settings import QueueSettings
 from pairbus.broker.refusals import (
+    Answer,
     RefusedError,
     disabled,
-    full,
     lock_lost,
     message_not_found,
     not_found,
-    session_needed,
     store_failed,
-    too_large,
 )
 from pairbus.broker.store.base import EntityRow, Row, RowState, Store, StoreError, key_of, sequence_of
-
-Answer: TypeAlias = Callable[[RefusedError | None], None]
 
 RETRY: Final = 1000
 """After how many milliseconds that is tried again which the store has refused."""
@@ -54,7 +49,6 @@ class Queue:
     def __init__(self, row: EntityRow, settings: QueueSettings, store: Store, tokens: Callable[[], bytes]) -> None:
         self.id = row.id
         self.path = row.path
-        self.settings = settings
         self.dead: Queue | None = None
         """Its dead-letter queue; None: it is one itself."""
         self.on_available: Callable[[str | None], None] | None = None
@@ -81,15 +75,9 @@ class Queue:
         self._retry_at: int | None = None
         self._forward_at = 0
         """When it may forward again, after the store has refused."""
-        self._next_sequence = row.next_sequence
         self._last_arrived = row.next_sequence - 1
         """The store may show a message after this one before it has told us of it."""
-        self._forget_at = 0
-        """When the store is told next that old message ids need no room any more."""
-        self._duplicates: Duplicates | None = None
-        if settings.requires_duplicate_detection:
-            known = store.seen(row.id, 0)
-            self._duplicates = Duplicates(settings.duplicate_detection_history_time_window, known)
+        self._intake = Intake(row, settings, store)
         self._recall()
 
     def _recall(self) -> None:
@@ -108,9 +96,14 @@ class Queue:
         """Messages that can be received, or are under lock."""
         return sum(map(len, self.lines.values())) + len(self.locks)
 
+    @property
+    def settings(self) -> QueueSettings:
+        """Its settings."""
+        return self._intake.settings
+
     def entity_row(self) -> EntityRow:
         """Return the queue as it is stored."""
-        return EntityRow(self.id, self.path, self.settings.to_json(), self._next_sequence)
+        return EntityRow(self.id, self.path, self.settings.to_json(), self._intake.next_sequence)
 
     # --- coming in -----------------------------------------------------------------------------------------------
 
@@ -120,87 +113,24 @@ class Queue:
         What is wrong with them raises; whether they are stored is answered.
         """
         self.used_at = now
-        self._check(messages)
-        fresh = messages if self._duplicates is None else self._first_of_each(messages, now)
-        if len(fresh) < len(messages):
-            answer = self._unless_the_first_is_refused(messages, answer)
-        if self.size + sum(len(message.payload) for message in fresh) > self.settings.max_bytes:
-            raise full(self.path, self.settings.max_bytes)  # a ping too: it asks whether the queue takes messages
-        fresh = [message for message in fresh if not message.is_ping]  # G3: a ping leaves no trace
-        total = sum(len(message.payload) for message in fresh)
-        ids = self._remember(fresh, now)
-        rows = [self._row(message, now) for message in fresh]
-        self._insert(rows, total, ids, answer)
-        numbers = {id(message): sequence_of(row.key) for message, row in zip(fresh, rows, strict=True)}
-        return [numbers.get(id(message), 0) for message in messages]
-
-    def _check(self, messages: Sequence[Incoming]) -> None:
         if self.is_deleted:
             raise not_found(self.path)
-        if not self.settings.status.takes_messages:
-            raise disabled(self.path)
-        limit = self.settings.max_message_bytes
-        for message in messages:
-            if len(message.payload) > limit:
-                raise too_large(len(message.payload), limit)
-            if self.settings.requires_session and message.session_id is None:
-                raise session_needed(self.path)
-
-    def _first_of_each(self, messages: Sequence[Incoming], now: int) -> list[Incoming]:
-        seen: set[str | None] = set()
-        fresh: list[Incoming] = []
-        for message in messages:
-            name = message.message_id
-            if name is not None and (name in seen or (self._duplicates and self._duplicates.is_known(name, now))):
-                continue
-            seen.add(name)
-            fresh.append(message)
-        return fresh
-
-    def _unless_the_first_is_refused(self, messages: Sequence[Incoming], answer: Answer) -> Answer:
-        """A duplicate is stored if the one before it is, which may still be on its way to the store."""
-        ids = [message.message_id for message in messages if message.message_id is not None and not message.is_ping]
-
-        def durable(refused: RefusedError | None) -> None:
-            if refused is None and self._duplicates is not None and not all(map(self._duplicates.__contains__, ids)):
-                refused = store_failed(self.path, "the message that came before with the same id was not stored")
-            answer(refused)
-
-        return durable
-
-    def _remember(self, messages: Sequence[Incoming], now: int) -> list[str]:
-        if self._duplicates is None:
-            return []
-        ids = [message.message_id for message in messages if message.message_id is not None]
-        journal = self._store.journal
-        journal.seen.extend((self.id, name, self._duplicates.remember(name, now)) for name in ids)
-        if now >= self._forget_at:
-            self._forget_at = now + self._duplicates.window
-            journal.forgotten.append((self.id, now))
-        return ids
-
-    def _row(self, message: Incoming, now: int) -> Row:
-        due = message.due if message.due is not None and message.due > now else None
-        lives, longest = message.time_to_live, self.settings.default_message_time_to_live
-        if longest is not None and (lives is None or lives > longest):
-            lives = longest
-        enqueued = now if due is None else due
-        ends = None if lives is None else enqueued + lives
-        return Row(
-            key_of(self.id, self._new_number()),
-            RowState.ACTIVE if due is None else RowState.SCHEDULED,
-            enqueued,
-            ends if ends is None or ends < END_OF_TIME else None,
-            due,
-            message.session_id if self.settings.requires_session else None,
-            0,
-            message.payload,
-        )
-
-    def _new_number(self) -> int:
-        number = self._next_sequence
-        self._next_sequence = number + 1
-        return number
+        intake = self._intake
+        intake.check(messages)
+        fresh = intake.first_of_each(messages, now)
+        if len(fresh) < len(messages):
+            answer = intake.unless_the_first_is_refused(messages, answer)
+        # A ping is counted here too: it asks whether the queue takes messages. It leaves no trace (G3).
+        intake.check_size(self.size + sum(len(message.payload) for message in fresh))
+        fresh = [message for message in fresh if not message.is_ping]
+        total = sum(len(message.payload) for message in fresh)
+        ids = intake.remember(fresh, now)
+        rows = [intake.row(message, now) for message in fresh]
+        self._insert(rows, total, ids, answer)
+        if len(rows) == len(messages):
+            return [sequence_of(row.key) for row in rows]
+        numbers = {id(message): sequence_of(row.key) for message, row in zip(fresh, rows, strict=True)}
+        return [numbers.get(id(message), 0) for message in messages]
 
     def _insert(self, rows: list[Row], total: int, ids: list[str], answer: Answer) -> None:
         self.size += total
@@ -214,9 +144,7 @@ class Queue:
                 answer(None)
                 return
             self.size -= total
-            if self._duplicates is not None:
-                for message_id in ids:
-                    self._duplicates.forget(message_id)
+            self._intake.forget(ids)
             answer(store_failed(self.path, error))
 
         journal.durable.append(durable)
@@ -517,7 +445,7 @@ class Queue:
 
     def receive_dead(self, payload: bytes, deliveries: int, now: int, answer: Answer) -> None:
         """Take a message that another queue has dead-lettered."""
-        row = Row(key_of(self.id, self._new_number()), RowState.ACTIVE, now, None, None, None, deliveries, payload)
+        row = Row(self._intake.new_key(), RowState.ACTIVE, now, None, None, None, deliveries, payload)
         self._insert([row], len(payload), [], answer)
 
     def forward(self, destination: "Queue", now: int) -> None:
@@ -547,9 +475,7 @@ class Queue:
 
     def change_settings(self, settings: QueueSettings) -> None:
         """Have other settings from now on; they are stored by whoever changes them."""
-        self.settings = settings
-        if self._duplicates is not None:
-            self._duplicates.window = settings.duplicate_detection_history_time_window
+        self._intake.change_settings(settings)
 
     def remember_session_state(self, session: str, state: bytes | None, answer: Answer) -> None:
         """Store what a session remembers."""
@@ -585,8 +511,7 @@ class Queue:
 
     def _activated(self, row: Row, now: int) -> Row:
         expires = None if row.expires is None else row.expires - row.enqueued + now
-        key = key_of(self.id, self._new_number())
-        return row._replace(key=key, state=RowState.ACTIVE, enqueued=now, expires=expires, due=None)
+        return row._replace(key=self._intake.new_key(), state=RowState.ACTIVE, enqueued=now, expires=expires, due=None)
 
     def _look_for_due(self, refused: RefusedError | None) -> None:
         if refused is None:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from pairbus.broker.entities.message import Held
-from pairbus.broker.entities.queue import Answer, Queue
-from pairbus.broker.refusals import RefusedError, session_lock_lost, session_locked
+from pairbus.broker.entities.queue import Queue
+from pairbus.broker.refusals import Answer, RefusedError, session_lock_lost, session_locked
 
 
 @dataclass(slots=True)

@@ -9,7 +9,6 @@ from pairbus.amqp.conditions import NOT_FOUND
 from pairbus.amqp.performatives import Map
 from pairbus.amqp.types import Array, Timestamp
 from pairbus.broker.entities.message import MESSAGE_STATE, Held, outgoing, read_incoming
-from pairbus.broker.entities.queue import Answer
 from pairbus.broker.entities.sessions import Sessions
 from pairbus.broker.namespace import Namespace, QueueNode
 from pairbus.broker.nodes.requests import Answers, Request, status
@@ -17,6 +16,7 @@ from pairbus.broker.refusals import (
     MESSAGE_LOCK_LOST,
     MESSAGE_NOT_FOUND,
     SESSION_LOCK_LOST,
+    Answer,
     RefusedError,
     bad_argument,
     not_found,

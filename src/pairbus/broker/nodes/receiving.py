@@ -18,11 +18,11 @@ from pairbus.amqp.performatives import (
 )
 from pairbus.amqp.types import Described, Symbol
 from pairbus.broker.entities.message import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, Held, outgoing
-from pairbus.broker.entities.queue import Answer
 from pairbus.broker.entities.sessions import Session
 from pairbus.broker.namespace import Namespace, QueueNode
 from pairbus.broker.nodes.sending import Changed, rejected
 from pairbus.broker.refusals import (
+    Answer,
     RefusedError,
     bad_argument,
     forwards,

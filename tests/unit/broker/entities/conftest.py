@@ -130,7 +130,7 @@ class World:
         self.commit(full=full)
 
     def configure(self, **settings: Any) -> None:  # noqa: ANN401
-        self.queue.settings = replace(self.queue.settings, **settings)
+        self.queue.change_settings(replace(self.queue.settings, **settings))
 
     def stored(self, entity: int = QUEUE) -> list[tuple[str, RowState]]:
         return [(name_of(row), RowState(row.state)) for row in self.store.rows(entity)]

@@ -297,7 +297,7 @@ def test_a_message_that_was_under_its_last_lock_when_the_broker_ended_is_dead_le
 def test_a_dead_letter_stays_where_it_is_however_often_it_is_delivered_or_dead_lettered(world: World) -> None:
     announced: list[str | None] = []
     world.dead.on_available = announced.append
-    world.dead.settings = QueueSettings(max_delivery_count=1)
+    world.dead.change_settings(QueueSettings(max_delivery_count=1))
     world.send("a")
     world.settle("dead_letter", world.take_one(), reason="bad")
     for how in ("abandon", "dead_letter"):

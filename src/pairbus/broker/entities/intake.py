@@ -1,0 +1,117 @@
+"""Messages on their way into a queue: which are taken, and what is stored of them."""
+
+from collections.abc import Sequence
+
+from pairbus.broker.entities.duplicates import Duplicates
+from pairbus.broker.entities.message import END_OF_TIME, Incoming
+from pairbus.broker.entities.settings import QueueSettings
+from pairbus.broker.refusals import Answer, RefusedError, disabled, full, session_needed, store_failed, too_large
+from pairbus.broker.store.base import EntityRow, Row, RowState, Store, key_of
+
+
+class Intake:
+    """The door of one queue: its settings, its sequence numbers and the message ids that it remembers."""
+
+    def __init__(self, row: EntityRow, settings: QueueSettings, store: Store) -> None:
+        self.next_sequence = row.next_sequence
+        self.settings = settings
+        self._entity = row.id
+        self._path = row.path
+        self._store = store
+        self._forget_at = 0
+        """When the store is told next that old message ids need no room any more."""
+        self._duplicates: Duplicates | None = None
+        if settings.requires_duplicate_detection:
+            known = store.seen(row.id, 0)
+            self._duplicates = Duplicates(settings.duplicate_detection_history_time_window, known)
+
+    def change_settings(self, settings: QueueSettings) -> None:
+        """Have other settings from now on."""
+        self.settings = settings
+        if self._duplicates is not None:
+            self._duplicates.window = settings.duplicate_detection_history_time_window
+
+    def check(self, messages: Sequence[Incoming]) -> None:
+        """Refuse messages that the queue does not take, all of them for one."""
+        if not self.settings.status.takes_messages:
+            raise disabled(self._path)
+        limit = self.settings.max_message_bytes
+        for message in messages:
+            if len(message.payload) > limit:
+                raise too_large(len(message.payload), limit)
+            if self.settings.requires_session and message.session_id is None:
+                raise session_needed(self._path)
+
+    def check_size(self, size: int) -> None:
+        """Refuse what would make the queue larger than it may be."""
+        if size > self.settings.max_bytes:
+            raise full(self._path, self.settings.max_bytes)
+
+    def first_of_each(self, messages: Sequence[Incoming], now: int) -> Sequence[Incoming]:
+        """Leave out duplicates."""
+        duplicates = self._duplicates
+        if duplicates is None:
+            return messages
+        seen: set[str | None] = set()
+        fresh: list[Incoming] = []
+        for message in messages:
+            name = message.message_id
+            if name is not None and (name in seen or duplicates.is_known(name, now)):
+                continue
+            seen.add(name)
+            fresh.append(message)
+        return fresh
+
+    def unless_the_first_is_refused(self, messages: Sequence[Incoming], answer: Answer) -> Answer:
+        """A duplicate is stored if the one before it is, which may still be on its way to the store."""
+        ids = [message.message_id for message in messages if message.message_id is not None and not message.is_ping]
+
+        def durable(refused: RefusedError | None) -> None:
+            if refused is None and self._duplicates is not None and not all(map(self._duplicates.__contains__, ids)):
+                refused = store_failed(self._path, "the message that came before with the same id was not stored")
+            answer(refused)
+
+        return durable
+
+    def remember(self, messages: Sequence[Incoming], now: int) -> list[str]:
+        """Remember message ids, so that duplicates are known, and return them."""
+        if self._duplicates is None:
+            return []
+        ids = [message.message_id for message in messages if message.message_id is not None]
+        journal = self._store.journal
+        journal.seen.extend((self._entity, name, self._duplicates.remember(name, now)) for name in ids)
+        if now >= self._forget_at:
+            self._forget_at = now + self._duplicates.window
+            journal.forgotten.append((self._entity, now))
+        return ids
+
+    def forget(self, ids: Sequence[str]) -> None:
+        """Forget message ids whose messages were not stored after all."""
+        if self._duplicates is not None:
+            for message_id in ids:
+                self._duplicates.forget(message_id)
+
+    def row(self, message: Incoming, now: int) -> Row:
+        """Return what is stored of a message, with the next sequence number."""
+        due = message.due if message.due is not None and message.due > now else None
+        lives, longest = message.time_to_live, self.settings.default_message_time_to_live
+        if longest is not None and (lives is None or lives > longest):
+            lives = longest
+        enqueued = now if due is None else due
+        ends = None if lives is None else enqueued + lives
+        return Row(
+            self.new_key(),
+            RowState.ACTIVE if due is None else RowState.SCHEDULED,
+            enqueued,
+            ends if ends is None or ends < END_OF_TIME else None,
+            due,
+            message.session_id if self.settings.requires_session else None,
+            0,
+            message.payload,
+        )
+
+    def new_key(self) -> int:
+        """Return the key of the next message."""
+        number = self.next_sequence
+        self.next_sequence = number + 1
+        return key_of(self._entity, number)
