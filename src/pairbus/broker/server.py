@@ -137,11 +137,13 @@ class ServerConnection(asyncio.Protocol):
             self._server.changed()
 
     def _on_event(self, event: Event) -> None:
+        if isinstance(event, DeliveryReceived):  # by far the most, and then these
+            self._node(event.link).on_delivery(event)
+            return
+        if isinstance(event, DispositionReceived):
+            self._on_disposition(event)
+            return
         match event:
-            case DeliveryReceived(link):
-                self._node(link).on_delivery(event)
-            case DispositionReceived():
-                self._on_disposition(event)
             case FlowChanged(link) if isinstance(link, SenderLink):
                 self._on_flow(link)
             case LinkRequested(link):

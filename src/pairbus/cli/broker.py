@@ -1,6 +1,7 @@
 """``pairbus broker``: the embedded broker, for a laptop or for CI."""
 
 import asyncio
+import gc
 import json
 import signal
 from pathlib import Path
@@ -71,9 +72,16 @@ async def _serve(config: "BrokerConfig", *, as_json: bool) -> None:
     except OSError as error:
         Console(stderr=True).print(f"[bold red]error:[/] {error}; choose another with --port", highlight=False)
         raise typer.Exit(2) from None
+    _collect_garbage_less_often()
     _tell(running, as_json=as_json)
     await stop.wait()
     await running.stop()
+
+
+def _collect_garbage_less_often() -> None:
+    """A broker keeps many small objects that refer to nothing: looking through them again and again costs a tenth."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def _tell(running: "Broker", *, as_json: bool) -> None:

@@ -45,12 +45,14 @@ class Incoming:
     time_to_live: int | None = None
     due: int | None = None
     is_ping: bool = False
+    message: Message | None = None
+    """Where its sections lie, so that it need not be looked at again if it goes out at once."""
 
 
 def read_incoming(payload: bytes) -> Incoming:
     """Read what the broker acts on; malformed bytes raise :class:`~pairbus.amqp.conditions.AmqpError`."""
     message = Message(payload)
-    incoming = Incoming(payload)
+    incoming = Incoming(payload, message=message)
     properties = message.properties()
     header = message.header()
     if header is not None:
@@ -89,6 +91,7 @@ class Held:
         "enqueued",
         "expires",
         "is_unstored",
+        "message",
         "payload",
         "sequence",
         "session",
@@ -97,9 +100,11 @@ class Held:
         "until",
     )
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: Row, message: Message | None = None) -> None:
         self.sequence = sequence_of(row.key)
         self.payload = row.payload
+        self.message = message
+        """Where its sections lie, if somebody has looked already."""
         self.enqueued = row.enqueued
         self.expires = row.expires
         self.session = row.session
@@ -123,7 +128,7 @@ _THREE: Final = b"\x00\x53\x72\xc1" + bytes((_THREE_SIZE, 6)) + _SEQUENCE_KEY
 
 def outgoing(held: Held, *, extra: Map | None = None) -> bytes:
     """Return a message as a receiver gets it: bare as it came, with the broker's header and annotations."""
-    message = Message(held.payload)
+    message = held.message or Message(held.payload)
     header = message.header()
     count = max(0, held.deliveries - 1)
     lives = None if held.expires is None else min(held.expires - held.enqueued, _MAX_UINT)

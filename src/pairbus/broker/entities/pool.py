@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from pairbus.amqp import Message
 from pairbus.broker.entities.message import Held
 from pairbus.broker.store.base import Row, Store, key_of, sequence_of
 
@@ -32,14 +33,14 @@ class Pool:
         """Whether there is no room for messages that need not be here."""
         return len(self._held) >= KEPT or self._bytes >= KEPT_BYTES
 
-    def keep_if_there_is_room(self, row: Row) -> None:
+    def keep_if_there_is_room(self, row: Row, message: Message | None = None) -> None:
         """Keep a message that just came in, so that it need not be read when it goes out at once."""
-        if not self.is_full:
-            self.hold(row)
+        if len(self._held) < KEPT and self._bytes < KEPT_BYTES:
+            self.hold(row, message)
 
-    def hold(self, row: Row) -> Held:
+    def hold(self, row: Row, message: Message | None = None) -> Held:
         """Keep a message."""
-        held = self._held[sequence_of(row.key)] = Held(row)
+        held = self._held[sequence_of(row.key)] = Held(row, message)
         self._bytes += len(row.payload)
         return held
 
@@ -71,6 +72,7 @@ class Pool:
         """Give a message another payload."""
         self._bytes += len(payload) - len(held.payload)
         held.payload = payload
+        held.message = None
 
     def let_go(self, held: Held) -> None:
         """Keep a message no longer."""

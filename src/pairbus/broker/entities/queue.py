@@ -7,6 +7,7 @@ It decides and keeps account; messages lie in the store. Whatever must be durabl
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from pairbus.amqp import Message
 from pairbus.amqp.performatives import Map
 from pairbus.broker.entities.intake import Intake
 from pairbus.broker.entities.lines import Line
@@ -117,6 +118,8 @@ class Queue:
             raise not_found(self.path)
         intake = self._intake
         intake.check(messages)
+        if len(messages) == 1 and not messages[0].is_ping and not intake.detects_duplicates:
+            return [self._send_one(messages[0], now, answer)]
         fresh = intake.first_of_each(messages, now)
         if len(fresh) < len(messages):
             answer = intake.unless_the_first_is_refused(messages, answer)
@@ -131,6 +134,26 @@ class Queue:
             return [sequence_of(row.key) for row in rows]
         numbers = {id(message): sequence_of(row.key) for message, row in zip(fresh, rows, strict=True)}
         return [numbers.get(id(message), 0) for message in messages]
+
+    def _send_one(self, message: Incoming, now: int, answer: Answer) -> int:
+        """Take a message as most are, which is worth a way of its own."""
+        size = len(message.payload)
+        self._intake.check_size(self.size + size)
+        row = self._intake.row(message, now)
+        self.size += size
+        journal = self._store.journal
+        journal.rows.append(row)
+
+        def durable(error: StoreError | None) -> None:
+            if error is None:
+                self._arrive(row, message.message)
+                answer(None)
+            else:
+                self.size -= size
+                answer(store_failed(self.path, error))
+
+        journal.durable.append(durable)
+        return sequence_of(row.key)
 
     def _insert(self, rows: list[Row], total: int, ids: list[str], answer: Answer) -> None:
         self.size += total
@@ -149,16 +172,16 @@ class Queue:
 
         journal.durable.append(durable)
 
-    def _arrive(self, row: Row) -> None:
-        self._last_arrived = sequence_of(row.key)
+    def _arrive(self, row: Row, message: Message | None = None) -> None:
+        self._last_arrived = number = sequence_of(row.key)
         if row.due is not None:
             self._due_at = row.due if self._due_at is None else min(self._due_at, row.due)
             self.scheduled_count += 1
             return
         if row.expires is not None:
             self._expires_at = row.expires if self._expires_at is None else min(self._expires_at, row.expires)
-        self._line(row.session).push(sequence_of(row.key))
-        self._pool.keep_if_there_is_room(row)
+        self._line(row.session).push(number)
+        self._pool.keep_if_there_is_room(row, message)
         self._announce(row.session)
 
     def _announce(self, session: str | None) -> None:
