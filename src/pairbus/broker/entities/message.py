@@ -1,7 +1,7 @@
 """A message in the broker: what is read of it when it comes, and what is added when it goes."""
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from pairbus.amqp.encoder import encode_map, encode_symbol
@@ -45,7 +45,7 @@ class Incoming:
     time_to_live: int | None = None
     due: int | None = None
     is_ping: bool = False
-    message: Message | None = None
+    message: Message | None = field(default=None, compare=False, repr=False)
     """Where its sections lie, so that it need not be looked at again if it goes out at once."""
 
 

@@ -322,6 +322,24 @@ class Queue:
         self._remove(held)
         self._when_durable(lambda refused: self._removed(held, now, refused, answer))
 
+    def complete_all(self, tokens: Sequence[bytes], now: int, answer: Answer) -> None:
+        """Remove messages for good, with one answer for all; if one lock does not hold, none is removed."""
+        self.used_at = now
+        found = [self.locks.find(token, now) for token in tokens]
+        messages = [held for held in found if held is not None]
+        if len(messages) < len(found):
+            raise lock_lost()
+        for held in messages:
+            self.locks.remove(held)
+            self._remove(held)
+
+        def durable(refused: RefusedError | None) -> None:
+            for held in messages:
+                self._removed(held, now, refused, _nobody)
+            answer(refused)
+
+        self._when_durable(durable)
+
     def abandon(self, token: bytes, now: int, answer: Answer, properties: Map | None = None) -> None:
         """Put a message back into its place, with some application properties set."""
         held = self._unlock(token, now)

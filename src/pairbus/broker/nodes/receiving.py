@@ -154,8 +154,32 @@ class ReceivingNode:
 
     def on_disposition(self, event: DispositionReceived, deliveries: list[SentDelivery]) -> None:
         """Settle deliveries as the receiver says, and tell it when that is durable."""
+        if isinstance(event.state, Accepted) and len(deliveries) > 1 and self._complete_all(event, deliveries):
+            return
         for delivery in deliveries:
             self._settle(delivery, event.state, settled_by_peer=event.settled)
+
+    def _complete_all(self, event: DispositionReceived, deliveries: list[SentDelivery]) -> bool:
+        """Complete many at once; tell whether that went: if not, each is looked at on its own."""
+
+        def answer(refused: RefusedError | None) -> None:
+            if not event.settled:
+                outcome = ACCEPTED if refused is None else rejected(refused.error)
+                for delivery in deliveries:
+                    self._link.settle(delivery, outcome)
+            self._changed()
+
+        now = self._namespace.clock()
+        try:
+            self._check_session(now)
+            self._node.queue.complete_all([delivery.context for delivery in deliveries], now, answer)
+        except RefusedError:
+            return False
+        return True
+
+    def _check_session(self, now: int) -> None:
+        if self.session is not None and self._node.sessions is not None:
+            self._node.sessions.held_by(self.session.name, self, now)
 
     def _settle(self, delivery: SentDelivery, state: DeliveryState | None, *, settled_by_peer: bool) -> None:
         def answer(refused: RefusedError | None) -> None:
@@ -171,8 +195,7 @@ class ReceivingNode:
 
     def _apply(self, token: bytes, state: DeliveryState | None, answer: Answer) -> None:
         queue, now = self._node.queue, self._namespace.clock()
-        if self.session is not None and self._node.sessions is not None:
-            self._node.sessions.held_by(self.session.name, self, now)
+        self._check_session(now)
         match state:
             case Accepted():
                 queue.complete(token, now, answer)

@@ -5,7 +5,7 @@ from tests.unit.broker.entities.conftest import DEAD, LOCK, World, message, name
 
 from pairbus.amqp.conditions import MESSAGE_SIZE_EXCEEDED, NOT_ALLOWED, RESOURCE_LIMIT_EXCEEDED
 from pairbus.amqp.message import Message
-from pairbus.broker.entities.message import DEAD_LETTER_SOURCE
+from pairbus.broker.entities.message import DEAD_LETTER_SOURCE, Held
 from pairbus.broker.entities.settings import EntityStatus, QueueSettings
 from pairbus.broker.refusals import ENTITY_DISABLED, MESSAGE_LOCK_LOST, MESSAGE_NOT_FOUND, RefusedError
 from pairbus.broker.store.base import RowState, key_of
@@ -489,3 +489,37 @@ def test_a_queue_can_be_stored_again(world: World) -> None:
     world.send("a", "b")
     row = world.queue.entity_row()
     assert (row.id, row.path, row.next_sequence) == (1, "orders", 3)
+
+
+def tokens(messages: list[Held]) -> list[bytes]:
+    return [held.token for held in messages if held.token is not None]
+
+
+def test_many_are_completed_with_one_answer(world: World) -> None:
+    world.send("a", "b", "c")
+    world.queue.complete_all(tokens(world.take(2)), world.now, world.answer)
+    assert world.answers == [None], "not before it is durable"
+    world.commit()
+    assert (world.answers, world.stored()) == ([None, None], [("c", RowState.ACTIVE)])
+    assert world.is_balanced()
+
+
+def test_of_many_none_is_completed_if_one_lock_does_not_hold(world: World) -> None:
+    world.send("a", "b")
+    taken = world.take()
+    kept = tokens(taken)
+    world.settle("abandon", taken[0])
+    with pytest.raises(RefusedError):
+        world.queue.complete_all(kept, world.now, world.answer)
+    world.commit()
+    assert [name for name, _ in world.stored()] == ["a", "b"]
+    assert world.is_balanced()
+
+
+def test_many_whose_completion_the_store_refuses_come_again(world: World) -> None:
+    world.send("a", "b")
+    world.queue.complete_all(tokens(world.take()), world.now, world.answer)
+    world.commit(full=True)
+    assert world.answers[-1] is not None
+    assert names(world.take()) == ["a", "b"]
+    assert world.is_balanced()
