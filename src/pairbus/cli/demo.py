@@ -21,7 +21,7 @@ def demo() -> None:
     """Tell one outage as a story: what the senders, the pings and the syphon do, and that nothing is lost.
 
     The brokers are simulated, and so is time: three minutes without the primary pass in an instant. The rules that
-    decide are those of production.
+    decide are pairbus's own.
     """
     from pairbus.simulate.checker import Fate
     from pairbus.simulate.story import outage
@@ -31,7 +31,7 @@ def demo() -> None:
     console.print(
         "A shop, with a checkout and a kiosk, sends orders to the queue 'orders' of its primary namespace.\n"
         "It is paired: failover interval 30 s, ping interval 20 s, three backlog queues, one syphon.\n"
-        "[dim]Brokers and time are simulated here; the rules that decide are those of production.[/]\n"
+        "[dim]Brokers and time are simulated here; the rules that decide are pairbus's own.[/]\n"
     )
     result = World(outage()).run()
     for text in _story(result.history.lines):

@@ -85,7 +85,7 @@ def simulate(
 
     Each seed is a world of its own: clients that send, a primary and a secondary broker, syphons, and faults (brokers
     down, silent, slow, full, throttled, answers lost, clients and syphons that crash between any two steps, clocks
-    that are set), in simulated time. The same rules run here as in production. Afterwards every message is accounted
+    that are set), in simulated time. The rules are pairbus's own, not a copy. Afterwards every message is accounted
     for: none that was accepted is missing, none appears that was never sent, none arrives twice without a reason,
     sessions are in order, pings come when they should.
 
