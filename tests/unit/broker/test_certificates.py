@@ -96,9 +96,9 @@ def test_files_that_are_no_good_are_named_with_the_cure(tmp_path: Path) -> None:
 
 
 def test_a_certificate_goes_with_its_key() -> None:
-    with pytest.raises(OptionError, match="key=None is not valid: .* certificate"):
+    with pytest.raises(OptionError, match=r"key=None is not valid: .* certificate"):
         TlsConfig(certificate=Path("c.pem"))
-    with pytest.raises(OptionError, match="certificate=None is not valid: .* key"):
+    with pytest.raises(OptionError, match=r"certificate=None is not valid: .* key"):
         TlsConfig(key=Path("k.pem"))
 
 
@@ -113,5 +113,5 @@ def test_a_broker_that_keeps_nothing_keeps_no_certificate() -> None:
 
 def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "tls").write_text("in the way")
-    with pytest.raises(OptionError, match="data=.*can be written"):
+    with pytest.raises(OptionError, match=r"data=.*can be written"):
         Tls(TlsConfig(), "127.0.0.1", tmp_path)
