@@ -62,7 +62,7 @@ class Door:
 
     async def open(self, host: str, port: int) -> int:
         """Listen on all addresses of a host, and return the port; 0: any that is free."""
-        found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = await self._loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         for family, address in dict.fromkeys((each[0], each[4][0]) for each in found):
             try:
                 listener = socket.create_server((str(address), port), family=family, backlog=BACKLOG)
