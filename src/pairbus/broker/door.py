@@ -21,6 +21,8 @@ TLS_HANDSHAKE: Final = 0x16
 _AT_ONCE: Final = 64
 """How many connections are accepted before those who are served have their turn."""
 _TOO_MANY_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_NOT_HERE: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+"""Why a host may have an address that is not listened on: ::1 of localhost, on a machine without IPv6."""
 _PAUSE: Final = 1.0
 
 AmqpFactory: TypeAlias = Callable[[Callable[[], None]], asyncio.Protocol]
@@ -63,15 +65,21 @@ class Door:
     async def open(self, host: str, port: int) -> int:
         """Listen on all addresses of a host, and return the port; 0: any that is free."""
         found = await self._loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        not_here: OSError | None = None
         for family, address in dict.fromkeys((each[0], each[4][0]) for each in found):
             try:
                 listener = socket.create_server((str(address), port), family=family, backlog=BACKLOG)
-            except OSError:
+            except OSError as error:
+                if error.errno in _NOT_HERE:
+                    not_here = error
+                    continue
                 self._stop_listening()
                 raise
             listener.settimeout(0)
             self._listeners.append(listener)
             port = listener.getsockname()[1]
+        if not_here is not None and not self._listeners:
+            raise not_here
         for listener in self._listeners:
             self._loop.add_reader(listener, self._accept, listener)
         return port
