@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from pairbus.broker.auth.policies import Policies, Policy, Right, new_key, rotated, without
+from pairbus.broker.auth.policies import Policies, Policy, as_rights, new_key, rotated, without
 from pairbus.broker.config import BrokerConfig, from_options, to_document
 from pairbus.broker.entities.settings import QueueSettings
 from pairbus.broker.running import Broker, Endpoint
@@ -101,7 +101,7 @@ class EmbeddedBroker:
 
         :param rights: ``Send``, ``Listen``, or ``Manage``, which is all of them.
         """
-        policy = Policy(name, tuple(Right(right) for right in rights))
+        policy = Policy(name, as_rights(name, rights))
         self._change_policies(namespace, entity, lambda policies: (*policies, policy))
         return self.connection_string_for(name, entity=entity, namespace=namespace)
 

@@ -49,6 +49,11 @@ def not_found(path: str) -> RefusedError:
     return RefusedError(NOT_FOUND, f"The messaging entity '{path}' could not be found.")
 
 
+def not_served(host: str) -> RefusedError:
+    """There is no such namespace here."""
+    return RefusedError(NOT_FOUND, f"The namespace '{host}' could not be found here: check the endpoint.")
+
+
 def disabled(path: str) -> RefusedError:
     """The entity's status does not allow the operation."""
     return RefusedError(ENTITY_DISABLED, f"Messaging entity '{path}' is currently disabled.")

@@ -25,6 +25,7 @@ from pairbus.amqp.events import (
     FlowChanged,
     LinkDetached,
     LinkRequested,
+    Opened,
 )
 from pairbus.amqp.performatives import SENDER, Error, Source, Target
 from pairbus.broker.auth.policies import Right
@@ -36,7 +37,7 @@ from pairbus.broker.nodes.management import ManagementNode
 from pairbus.broker.nodes.receiving import ReceivingNode
 from pairbus.broker.nodes.requests import Answers, RequestsNode
 from pairbus.broker.nodes.sending import SendingNode
-from pairbus.broker.refusals import RefusedError, not_found
+from pairbus.broker.refusals import RefusedError, not_found, not_served
 
 CBS: Final = "$cbs"
 MANAGEMENT: Final = "/$management"
@@ -155,6 +156,8 @@ class ServerConnection(asyncio.Protocol):
         match event:
             case FlowChanged(link) if isinstance(link, SenderLink):
                 self._on_flow(link)
+            case Opened(opened) if opened.hostname and not self._namespace.access.serves(opened.hostname):
+                self._connection.close(not_served(opened.hostname).error)
             case LinkRequested(link):
                 self._on_attach(link)
             case LinkDetached(link):

@@ -10,7 +10,7 @@ Keys may be left out: they are made. No error shows one.
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
-from pairbus.broker.auth.policies import Policies, Policy, Right, checked
+from pairbus.broker.auth.policies import Policies, Policy, Right, as_rights, checked
 from pairbus.errors import OptionError
 
 ENTRY: Final = "SharedAccessPolicies"
@@ -57,4 +57,4 @@ def _policy(entry: object, where: str) -> Policy:
             raise OptionError(f"{where}.{field}", type(key).__name__, "a text")
         if key:
             keys[argument] = key
-    return Policy(name, tuple(cast("list[Right]", rights)), **keys)
+    return Policy(name, as_rights(name, map(str, cast("list[object]", rights))), **keys)
