@@ -11,8 +11,9 @@ from tests.contract.lab import Clock
 
 from pairbus.amqp import SaslClient, build_message
 from pairbus.amqp.events import Closed, Event
+from pairbus.amqp.link import LinkState
 from pairbus.amqp.message import encode_value_section
-from pairbus.amqp.performatives import Accepted
+from pairbus.amqp.performatives import Accepted, Target
 from pairbus.broker.auth.tokens import sign
 from pairbus.testing import EmbeddedBroker, QueueSettings, Right
 from support.caller import Caller, RefusedByBrokerError, refused
@@ -254,6 +255,27 @@ def test_who_may_not_see_an_entity_does_not_learn_whether_it_is_there() -> None:
         await caller.close()
 
     play(scenario)
+
+
+def test_what_is_sent_before_a_link_is_refused_goes_nowhere(caplog: pytest.LogCaptureFixture) -> None:
+    """A client that does not wait for the answer to its attach sends into the void, and the broker takes no harm."""
+
+    async def scenario(bench: Bench) -> None:
+        caller = await Caller.connect(bench.port)
+        assert (await caller.put_token(ORDERS, bench.token(-1)))[0] == 401
+        link = caller.session.attach_sender("hasty", Target("orders"))
+        link.state, link.credit = LinkState.ATTACHED, 3
+        for number in range(3):
+            link.send(MESSAGE, number.to_bytes(4))
+        with pytest.raises(RefusedByBrokerError, match="a transfer on a link that is requested"):
+            await caller.put_token(ORDERS, bench.token(60))
+        other = await bench.caller(bench.token(60))
+        request = {"from-sequence-number": 1, "message-count": 10}
+        assert await other.manage("orders", "peek-message", request) == {"messages": []}
+        await asyncio.gather(caller.close(), other.close())
+
+    play(scenario)
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
 def test_no_secret_is_logged(caplog: pytest.LogCaptureFixture) -> None:

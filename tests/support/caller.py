@@ -41,7 +41,7 @@ class Caller:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self._session = client.amqp.begin()
+        self.session = client.amqp.begin()
         self._events: dict[object, asyncio.Queue[Event]] = {}
         self._nodes: dict[str, tuple[SenderLink, ReceiverLink]] = {}
         self._count = 0
@@ -60,7 +60,7 @@ class Caller:
 
     async def sender(self, path: str) -> SenderLink:
         """Attach a link that sends."""
-        link = self._session.attach_sender(self._name(), Target(path))
+        link = self.session.attach_sender(self._name(), Target(path))
         await self._attached(link)
         return link
 
@@ -70,7 +70,7 @@ class Caller:
         if session is not None:
             source.filter = {SESSION_FILTER: Described(ULong(0x137000000C), session)}
         target = None if reply_to is None else Target(reply_to)
-        link = self._session.attach_receiver(self._name(), source, target, rcv_settle_mode=SETTLE_SECOND)
+        link = self.session.attach_receiver(self._name(), source, target, rcv_settle_mode=SETTLE_SECOND)
         await self._attached(link)
         return link
 

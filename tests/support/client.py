@@ -18,6 +18,7 @@ from pairbus.amqp.events import (
     WindowOpened,
 )
 from pairbus.amqp.performatives import ACCEPTED, SETTLE_FIRST, SETTLE_SECOND, Accepted, Source, Target
+from pairbus.testing import EmbeddedBroker
 
 
 class ConnectionEndedError(Exception):
@@ -57,6 +58,12 @@ class Client(asyncio.Protocol):
         _, client = await loop.create_connection(lambda: cls(loop, login), "127.0.0.1", port)
         await client.opened
         return client
+
+    @classmethod
+    async def of(cls, broker: EmbeddedBroker) -> Self:
+        """Connect to a broker's first namespace as its owner."""
+        endpoint = next(iter(broker.endpoints.values()))
+        return await cls.connect(endpoint.port, Login.of(endpoint.connection_string))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
