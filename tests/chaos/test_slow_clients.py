@@ -13,8 +13,8 @@ from pairbus.amqp.events import DispositionReceived, Event, FlowChanged
 from pairbus.amqp.message import encode_data_section
 from pairbus.amqp.performatives import Target
 from pairbus.broker.waiting import PATIENCE
-from pairbus.testing import EmbeddedBroker
-from support.client import Client
+from pairbus.testing import EmbeddedBroker, Endpoint
+from support.client import Client, Login
 
 COUNT = 2000
 PACE = 0.002
@@ -54,11 +54,13 @@ class Sender:
         return time.perf_counter() - began
 
 
-async def latencies(port: int, seconds: float, until: "asyncio.Future[bytes] | None" = None) -> list[float]:
+async def latencies(target: Endpoint, seconds: float, until: "asyncio.Future[bytes] | None" = None) -> list[float]:
     """Send message after message for so long, or until something is done."""
     loop = asyncio.get_running_loop()
     ends = loop.time() + seconds
-    client = await asyncio.wait_for(Client.connect(port), SLACK)  # one that is new is let in too
+    client = await asyncio.wait_for(
+        Client.connect(target.port, Login.of(target.connection_string)), SLACK
+    )  # one that is new is let in too
     sender = Sender(client)
     took: list[float] = []
     while loop.time() < ends and (until is None or not until.done()):
@@ -68,16 +70,16 @@ async def latencies(port: int, seconds: float, until: "asyncio.Future[bytes] | N
     return took
 
 
-async def attack(port: int) -> tuple[list[float], list[float]]:
+async def attack(target: Endpoint) -> tuple[list[float], list[float]]:
     """Return how long the slow ones lived, and the latencies of the one that worked meanwhile."""
     script = Path(__file__).with_name("slow_clients.py")
     process = await asyncio.create_subprocess_exec(
-        sys.executable, script, str(port), str(COUNT), stdout=asyncio.subprocess.PIPE
+        sys.executable, script, str(target.port), str(COUNT), stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
     assert await asyncio.wait_for(process.stdout.readline(), PATIENCE) == b"there\n"
     lives = asyncio.ensure_future(process.stdout.readline())
-    took = await latencies(port, PATIENCE + 2 * SLACK, lives)
+    took = await latencies(target, PATIENCE + 2 * SLACK, lives)
     assert lives.done(), "some slow clients are still there"
     await process.wait()
     return json.loads(lives.result()), took
@@ -87,11 +89,11 @@ def p99(took: list[float]) -> float:
     return quantiles(took, n=100)[98]
 
 
-async def one_round(port: int) -> float:
+async def one_round(target: Endpoint) -> float:
     """Return the p99 of a client that works among slow ones, as a ratio to that of one alone."""
-    before = await latencies(port, AT_REST)
-    lives, among = await attack(port)
-    after = await latencies(port, AT_REST)
+    before = await latencies(target, AT_REST)
+    lives, among = await attack(target)
+    after = await latencies(target, AT_REST)
     assert len(lives) == COUNT
     assert max(lives) < PATIENCE + SLACK
     ratio = p99(among) / p99(before + after)
@@ -107,10 +109,10 @@ def test_slow_clients_are_cut_and_hardly_felt(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4 * COUNT)), hard))
     try:
         with EmbeddedBroker(queues=["orders"], data=tmp_path, tls=True, process=True) as broker:
-            port = broker.endpoints["localhost"].port
+            target = broker.endpoints["localhost"]
             ratios: list[float] = []
             while not any(ratio <= 2 for ratio in ratios):
                 assert len(ratios) < ROUNDS, f"the ratios were {ratios}"
-                ratios.append(asyncio.run(one_round(port)))
+                ratios.append(asyncio.run(one_round(target)))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
