@@ -26,6 +26,7 @@ from pairbus.amqp.events import (
     LinkDetached,
     LinkRequested,
     Opened,
+    WindowOpened,
 )
 from pairbus.amqp.performatives import SENDER, Error, Source, Target
 from pairbus.broker.door import Door
@@ -157,6 +158,10 @@ class ServerConnection(asyncio.Protocol):
                 self._on_disposition(event)
             case FlowChanged(link) if isinstance(link, SenderLink):
                 self._on_flow(link)
+            case WindowOpened(session):
+                for link in list(session.links.values()):
+                    if isinstance(link, SenderLink):
+                        self._on_flow(link)
             case LinkRequested(link):
                 self._on_attach(link)
             case LinkDetached(link):
