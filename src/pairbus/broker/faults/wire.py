@@ -1,4 +1,4 @@
-"""A connection that is disturbed: what stands between its transport and its protocol while a fault lasts."""
+"""A connection that is disturbed: what stands between it and its transport while a fault lasts."""
 
 import asyncio
 from collections import deque
@@ -10,21 +10,22 @@ from pairbus.broker.faults.board import Fault, FaultKind
 _SECOND: Final = 1000
 
 
-class DisturbedConnection(asyncio.Protocol, asyncio.Transport):
-    """To the transport a protocol, to the protocol a transport.
+class DisturbedWire(asyncio.Transport):
+    """Stands between a connection and its transport: it is the connection's transport, and is told what comes in.
 
     A connection that was silent or stalled is of no use afterwards, for part of what was said is lost: it is reset when
     the fault ends. A slow one goes on at full speed.
+
+    :param take: takes what has come in.
     """
 
-    def __init__(self, fault: Fault, transport: asyncio.Transport, protocol: asyncio.Protocol) -> None:
+    def __init__(self, fault: Fault, transport: asyncio.Transport, take: Callable[[bytes], None]) -> None:
         super().__init__()
+        loop = asyncio.get_running_loop()
         self._transport = transport
-        self._protocol = protocol
-        self._loop = asyncio.get_running_loop()
         self._fault: Fault | None = None
-        self._inbound = _Delayed(self._loop, protocol.data_received)
-        self._outbound = _Delayed(self._loop, transport.write)
+        self._inbound = _Delayed(loop, take)
+        self._outbound = _Delayed(loop, transport.write)
         self._has_stalled = False
         self.disturb(fault)
 
@@ -40,29 +41,18 @@ class DisturbedConnection(asyncio.Protocol, asyncio.Transport):
         if fault is not None and fault.kind is not FaultKind.SLOW:
             self._transport.abort()
 
-    # --- what the transport tells --------------------------------------------------------------------------------
-
     def data_received(self, data: bytes) -> None:
         """Pass on what came, as the fault has it."""
         fault = self._fault
         if fault is None or fault.kind is FaultKind.SLOW:
             self._inbound.pass_on(data, fault)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """End."""
+    def connection_lost(self) -> None:
+        """Drop what waits."""
         self._inbound.stop()
         self._outbound.stop()
-        self._protocol.connection_lost(exc)
 
-    def pause_writing(self) -> None:
-        """Pass it on."""
-        self._protocol.pause_writing()
-
-    def resume_writing(self) -> None:
-        """Pass it on."""
-        self._protocol.resume_writing()
-
-    # --- what the protocol asks for ------------------------------------------------------------------------------
+    # --- what a connection asks of its transport -------------------------------------------------------------------
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send, as the fault has it."""
@@ -78,10 +68,8 @@ class DisturbedConnection(asyncio.Protocol, asyncio.Transport):
         return self._transport.is_closing()
 
     def close(self) -> None:
-        """End; who is silent does not say so."""
-        if self._fault is None:
-            self._transport.close()
-        elif self._fault.kind is FaultKind.SLOW:
+        """End after what waits; who is silent does not say so."""
+        if self._fault is None or self._fault.kind is FaultKind.SLOW:
             self._outbound.then(self._transport.close)
 
     def abort(self) -> None:
@@ -89,17 +77,13 @@ class DisturbedConnection(asyncio.Protocol, asyncio.Transport):
         self._transport.abort()
 
     def pause_reading(self) -> None:
-        """Pass it on."""
+        """Read no more."""
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Pass it on, unless nothing is to be read."""
+        """Read again, unless nothing is to be read."""
         if self._fault is None or self._fault.kind is not FaultKind.STALL:
             self._transport.resume_reading()
-
-    def get_extra_info(self, name: str, default: object = None) -> object:
-        """Pass it on."""
-        return self._transport.get_extra_info(name, default)
 
 
 class _Delayed:
@@ -127,7 +111,10 @@ class _Delayed:
 
     def then(self, call: Callable[[], None]) -> None:
         """Do something after all that waits."""
-        self._later(self._loop.time(), call)
+        if self._waiting:
+            self._later(self._loop.time(), call)
+        else:
+            call()
 
     def _later(self, at: float, call: Callable[[], None]) -> None:
         if self._waiting:
