@@ -39,7 +39,7 @@ def start_to_first_message(data: Path) -> float:
 
 async def with_idle_connections(server: Server) -> int:
     """Return the broker's memory, in kilobytes, while so many clients are connected."""
-    clients = [await Client.connect(server.port) for _ in range(CONNECTIONS)]
+    clients = [await Client.connect(server.port, server.login) for _ in range(CONNECTIONS)]
     memory = resident_kilobytes(server.pid)
     for client in clients:
         client.close()
@@ -128,7 +128,8 @@ def beside(data: Path, count: int) -> None:
 async def sdk_rate(server: Server, work: Callable[[ServiceBusClient], Awaitable[int]]) -> float:
     """Return how many messages a second the official SDK sends."""
     text = (
-        f"Endpoint=sb://127.0.0.1:{server.port};SharedAccessKeyName=any;SharedAccessKey=any;UseDevelopmentEmulator=true"
+        f"Endpoint=sb://127.0.0.1:{server.port};SharedAccessKeyName={server.login.name};"
+        f"SharedAccessKey={server.login.key};UseDevelopmentEmulator=true"
     )
     async with ServiceBusClient.from_connection_string(text) as client:
         began = time.perf_counter()

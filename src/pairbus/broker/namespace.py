@@ -1,9 +1,12 @@
 """A namespace: its entities by their paths, and the time they live in."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
+from pairbus.broker.auth.access import AccessControl
+from pairbus.broker.auth.policies import Policies, Policy
+from pairbus.broker.auth.resources import Hosts
 from pairbus.broker.entities.queue import Queue
 from pairbus.broker.entities.sessions import Sessions
 from pairbus.broker.entities.settings import MAX_PATH, QueueSettings
@@ -36,10 +39,25 @@ class Namespace:
 
     :param clock: tells the time, in milliseconds since the epoch.
     :param tokens: makes lock tokens, 16 random bytes each.
+    :param access_clock: tells the time by which access tokens expire, if that is another.
+    :param address: where it is served.
     """
 
-    def __init__(self, name: str, store: Store, *, clock: Callable[[], int], tokens: Callable[[], bytes]) -> None:
+    def __init__(
+        self,
+        name: str,
+        store: Store,
+        *,
+        clock: Callable[[], int],
+        tokens: Callable[[], bytes],
+        access_clock: Callable[[], int] | None = None,
+        address: str = "127.0.0.1",
+    ) -> None:
         self.name = name
+        self.policies: Policies = ()
+        """Its own policies; those of an entity are among the entity's settings."""
+        self.access = AccessControl(self, Hosts(name, address))
+        self.access_clock = access_clock or clock
         self.store = store
         self.clock = clock
         self._tokens = tokens
@@ -118,6 +136,27 @@ class Namespace:
             answer(None if error is None else store_failed(path, error))
 
         self.store.journal.durable.append(durable)
+
+    # --- access --------------------------------------------------------------------------------------------------
+
+    def policies_of(self, path: str) -> Policies:
+        """Return the policies of an entity, or its own (an empty path); none if there is no such entity."""
+        if not path:
+            return self.policies
+        node = self.find(path)
+        return () if node is None else node.queue.settings.authorization_rules
+
+    def entity_policies(self) -> Iterator[tuple[str, Policy]]:
+        """Return the policies of all entities, each with its entity's path."""
+        for node in self._nodes.values():
+            for policy in node.queue.settings.authorization_rules:
+                yield node.queue.path, policy
+
+    def change_policies(self, path: str, change: Callable[[Policies], Policies], answer: Answer) -> None:
+        """Give an entity other policies."""
+        settings = self._own(path)[0].settings
+        rules = change(settings.authorization_rules)
+        self.update_queue(path, replace(settings, authorization_rules=rules), answer)
 
     # --- forwarding ----------------------------------------------------------------------------------------------
 

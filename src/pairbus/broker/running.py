@@ -2,13 +2,14 @@
 
 import asyncio
 import os
-import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from pairbus.broker.auth.policies import ROOT, Policies, find
 from pairbus.broker.config import BrokerConfig, NamespaceConfig
 from pairbus.broker.entities.settings import QueueSettings
+from pairbus.broker.keyring import Keyring
 from pairbus.broker.namespace import Namespace
 from pairbus.broker.refusals import Answer, RefusedError
 from pairbus.broker.server import NamespaceServer
@@ -16,7 +17,6 @@ from pairbus.broker.store.base import Store
 from pairbus.broker.store.memory import MemoryStore
 from pairbus.broker.store.sqlite import SqliteStore
 
-KEY_NAME = "RootManageSharedAccessKey"
 TOKENS_AT_ONCE = 256
 
 
@@ -33,13 +33,21 @@ class Broker:
     """Serves namespaces until it is stopped. Use from within a running event loop.
 
     :param clock: tells the time, in milliseconds since the epoch; None: the machine's.
+    :param access_clock: tells the time by which access tokens expire; None: the machine's, by which clients make them.
     """
 
-    def __init__(self, config: BrokerConfig, *, clock: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Callable[[], int] | None = None,
+        access_clock: Callable[[], int] | None = None,
+    ) -> None:
         self._config = config
         self._clock = clock or _now
         self._servers: dict[str, NamespaceServer] = {}
-        self._keys = {namespace.name: secrets.token_urlsafe(32) for namespace in config.namespaces}
+        self._access_clock = access_clock or _now
+        self._keyrings: dict[str, Keyring] = {}
 
     async def start(self) -> None:
         """Open the stores and listen; what was started is stopped again when something fails."""
@@ -53,8 +61,18 @@ class Broker:
     async def _start(self, config: NamespaceConfig) -> None:
         loop = asyncio.get_running_loop()
         store = self._store(config.name, loop)
-        namespace = Namespace(config.name, store, clock=self._clock, tokens=_new_tokens().__next__)
+        namespace = Namespace(
+            config.name,
+            store,
+            clock=self._clock,
+            tokens=_new_tokens().__next__,
+            access_clock=self._access_clock,
+            address=self._config.host,
+        )
         server = self._servers[config.name] = NamespaceServer(namespace, loop)
+        file = None if self._config.data is None else self._config.data / f"{config.name.lower()}.keys.json"
+        keyring = self._keyrings[config.name] = Keyring(file, config.policies)
+        namespace.policies = keyring.policies
         for path, settings in config.queues.items():
             if namespace.find(path) is None:
                 namespace.create_queue(path, settings, lambda _refused: None)
@@ -91,6 +109,28 @@ class Broker:
         """Delete a queue with its messages, and return when that is durable."""
         await self._change(namespace, lambda target, answer: target.delete_queue(path, answer))
 
+    async def change_policies(self, namespace: str, entity: str | None, change: Callable[[Policies], Policies]) -> None:
+        """Give an entity, or a namespace itself, other policies, and return when they are durable."""
+        if entity is not None:
+            await self._change(namespace, lambda target, answer: target.change_policies(entity, change, answer))
+            return
+        keyring = self._keyrings[namespace]
+        keyring.keep(change(keyring.policies))
+        self._servers[namespace].namespace.policies = keyring.policies
+
+    def connection_string(
+        self, namespace: str, policy: str = ROOT, *, entity: str | None = None, secondary: bool = False
+    ) -> str:
+        """Return what a client connects with, with the key of a policy of a namespace, or of an entity."""
+        server = self._servers[namespace]
+        found = find(server.namespace.policies_of(entity or ""), policy)
+        return (
+            f"Endpoint=sb://{self._config.host}:{server.port};SharedAccessKeyName={policy};"
+            f"SharedAccessKey={found.keys[secondary]};"
+            + (f"EntityPath={entity};" if entity is not None else "")
+            + "UseDevelopmentEmulator=true"
+        )
+
     async def _change(self, namespace: str, change: Callable[[Namespace, Answer], None]) -> None:
         server = self._servers[namespace]
         done = asyncio.get_running_loop().create_future()
@@ -115,13 +155,7 @@ class Broker:
     def endpoints(self) -> Mapping[str, Endpoint]:
         """Where each namespace can be reached, by name."""
         return {
-            name: Endpoint(
-                name,
-                server.port,
-                f"Endpoint=sb://{self._config.host}:{server.port};SharedAccessKeyName={KEY_NAME};"
-                f"SharedAccessKey={self._keys[name]};UseDevelopmentEmulator=true",
-            )
-            for name, server in self._servers.items()
+            name: Endpoint(name, server.port, self.connection_string(name)) for name, server in self._servers.items()
         }
 
 

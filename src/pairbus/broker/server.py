@@ -4,6 +4,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, Protocol
 
 from pairbus.amqp import (
@@ -29,9 +30,12 @@ from pairbus.amqp.events import (
     WindowOpened,
 )
 from pairbus.amqp.performatives import SENDER, Error, Source, Target
+from pairbus.broker.auth.policies import Right
+from pairbus.broker.auth.tokens import Refused
 from pairbus.broker.door import Door
 from pairbus.broker.namespace import Namespace
 from pairbus.broker.nodes.cbs import TokenNode
+from pairbus.broker.nodes.guard import Guard
 from pairbus.broker.nodes.management import ManagementNode
 from pairbus.broker.nodes.receiving import ReceivingNode
 from pairbus.broker.nodes.requests import Answers, RequestsNode
@@ -75,7 +79,9 @@ class ServerConnection(asyncio.Protocol):
         self._namespace = server.namespace
         self._transport: asyncio.Transport | None = None
         options = ConnectionOptions(container_id=server.namespace.name, idle_timeout=IDLE_TIMEOUT)
-        self._connection = Connection(Side.SERVER, options, sasl=SaslServer(), now=server.monotonic())
+        self._guard = Guard(server.namespace.access, server.namespace.access_clock)
+        sasl = SaslServer(authenticate=self._guard.log_in)
+        self._connection = Connection(Side.SERVER, options, sasl=sasl, now=server.monotonic())
         self._answers: dict[str, Answers] = {}
 
     # --- the socket ----------------------------------------------------------------------------------------------
@@ -120,6 +126,9 @@ class ServerConnection(asyncio.Protocol):
     def tick(self, now: float) -> float | None:
         """Do what time demands; return when to come again."""
         self._handle(self._connection.tick(now))
+        self._guard.tick()
+        if self._guard.is_overdue:
+            self.close(Error(CONNECTION_FORCED, "No valid token was put to $cbs within 20 seconds."))
         self.flush()
         return self._connection.wake_at
 
@@ -199,6 +208,8 @@ class ServerConnection(asyncio.Protocol):
 
     def _on_detach(self, link: object) -> None:
         context = getattr(link, "context", None)
+        if isinstance(link, SenderLink | ReceiverLink):
+            self._guard.forget(link)
         if isinstance(context, Answers) and isinstance(link, SenderLink):
             context.detach(link)
         elif isinstance(context, SendingNode | RequestsNode | ReceivingNode):
@@ -210,16 +221,20 @@ class ServerConnection(asyncio.Protocol):
         address = _address(link)
         try:
             if address.lower() == CBS:
-                self._attach_requests(link, CBS, TokenNode(self._answers_of(CBS), self._accept_token).handle)
+                self._attach_requests(link, CBS, TokenNode(self._answers_of(CBS), self._put_token).handle)
             elif address.lower().endswith(MANAGEMENT):
-                node = self._namespace.get(address[: -len(MANAGEMENT)])
+                path = address[: -len(MANAGEMENT)]
+                self._let_in(link, path, *Right)
+                node = self._namespace.get(path)
                 answers = self._answers_of(address.lower())
-                handle = ManagementNode(self._namespace, node, answers, self._server.changed).handle
+                check = partial(self._guard.check, path)
+                handle = ManagementNode(self._namespace, node, answers, self._server.changed, check).handle
                 self._attach_requests(link, address.lower(), handle)
             else:
                 self._attach_entity(link, address)
         except RefusedError as refused:
             link.context = None
+            self._guard.forget(link)
             link.refuse(refused.error)
 
     def _attach_requests(self, link: SenderLink | ReceiverLink, address: str, handle: Callable[..., None]) -> None:
@@ -231,6 +246,7 @@ class ServerConnection(asyncio.Protocol):
             link.context.attached()
 
     def _attach_entity(self, link: SenderLink | ReceiverLink, address: str) -> None:
+        self._let_in(link, address, Right.LISTEN if isinstance(link, SenderLink) else Right.SEND)
         node = self._namespace.get(address)
         if isinstance(link, SenderLink):
             link.context = ReceivingNode(self._namespace, node, link, self._server.changed)
@@ -243,10 +259,16 @@ class ServerConnection(asyncio.Protocol):
     def _answers_of(self, address: str) -> Answers:
         return self._answers.setdefault(address, Answers())
 
-    def _accept_token(self, audience: str, token: str) -> bool:
-        del audience, token
-        self._connection.trust()
-        return True
+    def _let_in(self, link: SenderLink | ReceiverLink, path: str, *rights: Right) -> None:
+        """Refuse a client without any of these rights before it learns what there is; end the link once it has none."""
+        self._guard.check(path, *rights)
+        self._guard.watch(link, path, *rights)
+
+    def _put_token(self, kind: str, audience: str, token: str) -> Refused | None:
+        refused = self._guard.put_token(kind, audience, token)
+        if refused is None:
+            self._connection.trust()
+        return refused
 
 
 def gathered(events: list[Event]) -> Iterator[Event | list[DeliveryReceived]]:

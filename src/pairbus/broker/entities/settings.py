@@ -5,6 +5,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from pairbus.broker.auth.policies import Policies, Policy, checked
 from pairbus.errors import OptionError
 
 SECOND = 1000
@@ -37,6 +38,7 @@ class QueueSettings:
     """The settings of a queue.
 
     :ivar default_message_time_to_live: what a message has at most; None: no limit.
+    :ivar authorization_rules: policies whose keys give access to this queue only, besides those of the namespace.
     :ivar auto_delete_on_idle: after how long without any use the queue deletes itself; None: never.
     """
 
@@ -55,9 +57,11 @@ class QueueSettings:
     forward_dead_lettered_messages_to: str | None = None
     max_message_size_in_kilobytes: int = 256
     user_metadata: str | None = None
+    authorization_rules: Policies = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", EntityStatus(self.status))
+        object.__setattr__(self, "authorization_rules", checked(self.authorization_rules))
         _between("lock_duration", self.lock_duration, 5 * SECOND, 5 * MINUTE)
         _between("max_size_in_megabytes", self.max_size_in_megabytes, 1, 80 * 1024)
         _between("max_delivery_count", self.max_delivery_count, 1, 2**31 - 1)
@@ -89,6 +93,7 @@ class QueueSettings:
     def from_json(cls, text: str) -> Self:
         """Read settings back."""
         values: dict[str, Any] = json.loads(text)
+        values["authorization_rules"] = [Policy(**rule) for rule in values.get("authorization_rules", ())]
         return cls(**values)
 
 

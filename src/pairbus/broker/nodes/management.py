@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 from pairbus.amqp import AmqpError
-from pairbus.amqp.conditions import NOT_FOUND
+from pairbus.amqp.conditions import NOT_FOUND, UNAUTHORIZED_ACCESS
 from pairbus.amqp.performatives import Map
 from pairbus.amqp.types import Array, Timestamp
+from pairbus.broker.auth.policies import Right
 from pairbus.broker.entities.message import MESSAGE_STATE, Held, outgoing, read_incoming
 from pairbus.broker.entities.sessions import Sessions
 from pairbus.broker.namespace import Namespace, QueueNode
@@ -27,7 +28,20 @@ VENDOR: Final = "com.microsoft:"
 OK: Final = 200
 NO_CONTENT: Final = 204
 BAD_REQUEST: Final = 400
-STATUS: Final = {MESSAGE_LOCK_LOST: 410, SESSION_LOCK_LOST: 410, MESSAGE_NOT_FOUND: 404, NOT_FOUND: 404}
+STATUS: Final = {
+    MESSAGE_LOCK_LOST: 410,
+    SESSION_LOCK_LOST: 410,
+    MESSAGE_NOT_FOUND: 404,
+    NOT_FOUND: 404,
+    UNAUTHORIZED_ACCESS: 401,
+}
+RIGHTS: Final = {
+    "schedule-message": Right.SEND,
+    "cancel-scheduled-message": Right.SEND,
+    "add-rule": Right.MANAGE,
+    "remove-rule": Right.MANAGE,
+}
+"""Which right an operation needs; what is not here needs Listen."""
 LONG: Final = 0x81
 TIMESTAMP: Final = 0x83
 STRING: Final = 0xA1
@@ -39,10 +53,21 @@ _DELETES: Final = 0
 
 
 class ManagementNode:
-    """Answers the management requests for one entity."""
+    """Answers the management requests for one entity.
 
-    def __init__(self, namespace: Namespace, node: QueueNode, answers: Answers, changed: Callable[[], None]) -> None:
+    :param check: refuses a client without a right.
+    """
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        node: QueueNode,
+        answers: Answers,
+        changed: Callable[[], None],
+        check: Callable[[Right], None],
+    ) -> None:
         self._namespace = namespace
+        self._check = check
         self._node = node
         self._queue = node.queue
         self._answers = answers
@@ -67,6 +92,7 @@ class ManagementNode:
         value = request.body
         body = cast("Map", value) if isinstance(value, dict) else {}
         try:
+            self._check(RIGHTS.get(name.removeprefix(VENDOR), Right.LISTEN))
             if self._queue.is_deleted:
                 raise not_found(self._queue.path)
             if operation is None:
