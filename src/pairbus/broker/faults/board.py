@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pairbus.amqp.conditions import RESOURCE_LIMIT_EXCEEDED
+from pairbus.broker.auth.policies import Right
 from pairbus.broker.refusals import SERVER_BUSY, RefusedError, denied, disabled
 from pairbus.errors import OptionError
 
@@ -63,7 +64,8 @@ class Fault:
 
     def __post_init__(self) -> None:
         if self.kind is FaultKind.DOWN and self.entity is not None:
-            raise OptionError("kind", self.kind.value, f"for a namespace, not for {self.entity!r}: use silent or disabled")
+            valid = f"for a namespace, not for {self.entity!r}, which can be silent, busy or disabled"
+            raise OptionError("kind", self.kind.value, valid)
         if self.kind in ONCE and self.until is not None:
             raise OptionError("for", "given", f"nothing with {self.kind.value!r}, which happens at once and is over")
         is_slow = self.latency > 0 or self.rate is not None
@@ -144,11 +146,11 @@ class Faults:
         if not self._faults:
             return None
         if self.find(FaultKind.DENY, path):
-            return denied(path)
+            return denied(path, tuple(Right))
         if self.find(FaultKind.DISABLED, path):
             return disabled(path)
         if self.find(FaultKind.BUSY, path):
-            return RefusedError(SERVER_BUSY, f"The request for '{path}' was terminated: too busy. Wait 10 seconds and try again.")
+            return RefusedError(SERVER_BUSY, f"The request for '{path}' was ended: too busy. Retry in 10 seconds.")
         if sends and self.find(FaultKind.FULL, path):
             return RefusedError(
                 RESOURCE_LIMIT_EXCEEDED, f"The maximum entity size has been reached or exceeded for '{path}'."
