@@ -5,7 +5,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -45,7 +44,7 @@ async def outcome(sender: ServiceBusSender, body: str = "a") -> type[Exception] 
     return None
 
 
-async def switch(lab: Lab, where: str, kind: str, **options: Any) -> None:
+async def switch(lab: Lab, where: str, kind: str, **options: str) -> None:
     await asyncio.to_thread(lab.broker.fault, where, kind, **options)
 
 
@@ -209,18 +208,19 @@ def test_the_command_line_reaches_a_broker_that_refuses_connections(tmp_path: Pa
         assert pairbus("fault", "contoso-fault", "clear") == "contoso-fault: 1 cleared\n"
 
         async def scenario() -> None:
-            async with ServiceBusClient.from_connection_string(broker.connection_string) as client:
-                async with client.get_queue_sender("orders") as sender:
-                    await send(sender, "a")
+            client = ServiceBusClient.from_connection_string(broker.connection_string)
+            async with client, client.get_queue_sender("orders") as sender:
+                await send(sender, "a")
 
         asyncio.run(scenario())
 
 
 def test_a_script_plays_faults_from_the_start(tmp_path: Path) -> None:
     script = tmp_path / "outage.yaml"
-    script.write_text(
-        "- {at: 0s, where: contoso-script, fault: busy, for: 1h}\n- {at: 1h, where: contoso-script, fault: clear}\n"
-    )
+    script.write_text("""
+        - {at: 0s, where: contoso-script, fault: busy, for: 1h}
+        - {at: 1h, where: contoso-script, fault: clear}
+    """)
     command = [sys.executable, "-m", "pairbus", "broker", "--namespace", "contoso-script", "--port", "0", "--json"]
     with subprocess.Popen([*command, "--queue", "orders", "--faults", str(script)], stdout=subprocess.PIPE) as process:
         try:

@@ -11,7 +11,7 @@ from pairbus.errors import OptionError
 
 @pytest.mark.parametrize(
     ("text", "milliseconds"),
-    [("200ms", 200), ("30s", 30_000), ("1.5m", 90_000), ("2h", 7_200_000), (3, 3000), ("4", 4000)],
+    [("200ms", 200), ("30s", 30_000), ("1.5m", 90_000), ("2h", 7_200_000), (3, 3000)],
 )
 def test_durations(text: str | float, milliseconds: int) -> None:
     assert read_duration("for", text) == milliseconds
@@ -38,7 +38,7 @@ def test_an_order_names_a_place_and_a_kind() -> None:
 )
 def test_a_bad_order_names_what_is_wrong(where: str, kind: str, options: dict[str, str], named: str) -> None:
     with pytest.raises(OptionError) as raised:
-        read_order(where, kind, **options)  # type: ignore[arg-type]
+        read_order(where, kind, **options)
     assert raised.value.option == named
 
 
