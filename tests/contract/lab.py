@@ -17,6 +17,7 @@ from tests.contract.sdk import Sdk
 from pairbus.testing import EmbeddedBroker, QueueSettings
 
 T = TypeVar("T")
+L = TypeVar("L", ServiceBusSender, ServiceBusReceiver)
 
 DEADLINE = 15.0
 """Seconds after which what a test waits for has not happened."""
@@ -94,15 +95,17 @@ class Lab:
 
     async def sender(self, queue: str = "orders") -> ServiceBusSender:
         """Open a sender."""
-        made = self._shared().get_queue_sender(queue)
-        self._links.append(made)
-        return await made.__aenter__()
+        return await self.open(self._shared().get_queue_sender(queue))
+
+    async def open(self, link: L) -> L:
+        """Open a sender or a receiver that was made by a client."""
+        self._links.append(link)
+        await link.__aenter__()
+        return link
 
     async def receiver(self, queue: str = "orders", **options: Any) -> ServiceBusReceiver:
         """Open a receiver."""
-        made = self._shared().get_queue_receiver(queue, **options)
-        self._links.append(made)
-        return await made.__aenter__()
+        return await self.open(self._shared().get_queue_receiver(queue, **options))
 
     async def both(self, queue: str = "orders", **options: Any) -> tuple[ServiceBusSender, ServiceBusReceiver]:
         """Open a sender and a receiver at once."""

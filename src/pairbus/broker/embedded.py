@@ -14,6 +14,7 @@ from typing import IO, Any, Self
 
 from pairbus.broker.auth.policies import Policies, Policy, as_rights, new_key, rotated, without
 from pairbus.broker.config import BrokerConfig, TlsConfig, from_options, to_document
+from pairbus.broker.control import ask, socket_of
 from pairbus.broker.entities.settings import QueueSettings
 from pairbus.broker.running import Broker, Endpoint
 from pairbus.errors import OptionError, PairbusError
@@ -140,6 +141,41 @@ class EmbeddedBroker:
     def _name(self, namespace: str | None) -> str:
         return next(iter(self._endpoints)) if namespace is None else namespace
 
+    def fault(
+        self,
+        where: str,
+        kind: str,
+        *,
+        duration: float | str | None = None,
+        latency: float | str | None = None,
+        rate: str | None = None,
+    ) -> None:
+        """Switch a fault on, or with ``clear`` all of them off: an outage on command.
+
+        .. code-block:: python
+
+            broker.fault("contoso", "down")
+            broker.fault("contoso/orders", "slow", latency="200ms", duration="30s")
+            broker.fault("contoso", "clear")
+
+        :param where: a namespace, or an entity of one.
+        :param kind: see :class:`~pairbus.broker.faults.board.FaultKind`.
+        :param duration: after which it ends by itself, as a text or in seconds; None: when it is cleared.
+        :param latency: of ``slow``: by how much longer each piece takes.
+        :param rate: of ``slow``: bytes a second, such as ``10KB``.
+        """
+        options = {"lasts": duration, "latency": latency, "rate": rate}
+        self._obey({"do": "fault", "where": where, "kind": str(kind), **options})
+
+    def faults(self) -> dict[str, list[dict[str, Any]]]:
+        """Which faults are switched on, by namespace."""
+        return self._obey({"do": "faults"})["faults"]
+
+    def _obey(self, request: dict[str, Any]) -> dict[str, Any]:
+        if self._running is None:
+            raise PairbusError("the broker does not run")
+        return self._running.obey(request)
+
     @property
     def _here(self) -> "_InThread":
         if not isinstance(self._running, _InThread):
@@ -197,6 +233,12 @@ class _InThread:
 
         self.run(wake())
 
+    def obey(self, request: dict[str, Any]) -> dict[str, Any]:
+        async def obey() -> dict[str, Any]:
+            return self.broker.obey(request)
+
+        return asyncio.run_coroutine_threadsafe(obey(), self._loop).result(START_SECONDS)
+
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(START_SECONDS)
 
@@ -240,6 +282,9 @@ class _InProcess:
     def stop(self) -> None:
         self._process.terminate()
         self._end()
+
+    def obey(self, request: dict[str, Any]) -> dict[str, Any]:
+        return ask(socket_of(self._process.pid), request)
 
     def kill(self) -> None:
         self._process.kill()

@@ -10,6 +10,7 @@ from pairbus.broker.auth.resources import Hosts
 from pairbus.broker.entities.queue import Queue
 from pairbus.broker.entities.sessions import Sessions
 from pairbus.broker.entities.settings import MAX_PATH, QueueSettings
+from pairbus.broker.faults.board import Faults
 from pairbus.broker.nodes.consumers import Consumers
 from pairbus.broker.refusals import Answer, RefusedError, disabled, not_found, store_failed
 from pairbus.broker.store.base import EntityRow, Store, StoreError
@@ -61,6 +62,7 @@ class Namespace:
         self.store = store
         self.clock = clock
         self._tokens = tokens
+        self.faults = Faults()
         self._nodes: dict[str, QueueNode] = {}
         self._last_id = 0
         self._recall()

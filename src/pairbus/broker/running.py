@@ -3,13 +3,16 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pairbus.broker.auth.policies import ROOT, Policies, find
 from pairbus.broker.certificates import Tls
 from pairbus.broker.config import BrokerConfig, NamespaceConfig
 from pairbus.broker.entities.settings import QueueSettings
+from pairbus.broker.faults.board import Fault
+from pairbus.broker.faults.script import Order, Scene, read_order
 from pairbus.broker.keyring import Keyring
 from pairbus.broker.namespace import Namespace
 from pairbus.broker.refusals import Answer, RefusedError
@@ -17,6 +20,7 @@ from pairbus.broker.server import NamespaceServer
 from pairbus.broker.store.base import Store
 from pairbus.broker.store.memory import MemoryStore
 from pairbus.broker.store.sqlite import SqliteStore
+from pairbus.errors import OptionError
 
 _EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 (it is only recognised)
 TOKENS_AT_ONCE = 256
@@ -59,6 +63,7 @@ class Broker:
         self._tls: Tls | None = None
         self._access_clock = access_clock or _now
         self._keyrings: dict[str, Keyring] = {}
+        self._scenes: list[asyncio.TimerHandle] = []
 
     async def start(self) -> None:
         """Open the stores and listen; what was started is stopped again when something fails."""
@@ -157,6 +162,51 @@ class Broker:
             parts.append("UseDevelopmentEmulator=true")
         return ";".join(parts)
 
+    # --- faults --------------------------------------------------------------------------------------------------
+
+    def order(self, order: Order) -> int:
+        """Switch a fault on, or off; return how many were switched off."""
+        server = self._named(order.namespace)
+        if order.entity is not None and server.namespace.find(order.entity) is None:
+            raise OptionError("where", f"{order.namespace}/{order.entity}", "an entity that there is")
+        if order.kind is None:
+            cleared = server.switchboard.clear(entity=order.entity)
+        else:
+            server.switchboard.begin(order.fault(self._clock()))
+            cleared = 0
+        server.changed()
+        return cleared
+
+    def faults(self) -> Mapping[str, list[Fault]]:
+        """Which faults are switched on, by namespace."""
+        return {name: list(server.namespace.faults) for name, server in self._servers.items()}
+
+    def play(self, scenes: Iterable[Scene]) -> None:
+        """Switch faults on and off as a script has it, from now on."""
+        loop = asyncio.get_running_loop()
+        for scene in scenes:
+            self._named(scene.order.namespace)
+            self._scenes.append(loop.call_later(scene.at / 1000, self.order, scene.order))
+
+    def _named(self, namespace: str) -> NamespaceServer:
+        for name, server in self._servers.items():
+            if name.lower() == namespace.lower():
+                return server
+        raise OptionError("namespace", namespace, "one of " + ", ".join(self._servers))
+
+    def obey(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Carry out what was asked for from outside; see :mod:`pairbus.broker.control`."""
+        match request:
+            case {"do": "namespaces"}:
+                return {"namespaces": list(self._servers)}
+            case {"do": "fault", "where": str(where), "kind": str(kind), **options}:
+                return {"cleared": self.order(read_order(where, kind, **options))}
+            case {"do": "faults"}:
+                faults = self.faults().items()
+                return {"faults": {name: [fault.to_document() for fault in each] for name, each in faults}}
+            case _:
+                raise OptionError("do", request, "namespaces, faults, or fault with where and kind")
+
     async def _change(self, namespace: str, change: Callable[[Namespace, Answer], None]) -> None:
         server = self._servers[namespace]
         done = asyncio.get_running_loop().create_future()
@@ -173,6 +223,8 @@ class Broker:
 
     async def stop(self) -> None:
         """Tell the clients, make everything durable, and end."""
+        for scene in self._scenes:
+            scene.cancel()
         for server in self._servers.values():
             await server.stop()
         self._servers.clear()

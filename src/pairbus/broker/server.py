@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import socket
 import ssl
+import struct
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final, Protocol
@@ -34,6 +36,9 @@ from pairbus.amqp.performatives import SENDER, Error, Source, Target
 from pairbus.broker.auth.policies import Right
 from pairbus.broker.auth.tokens import Refused
 from pairbus.broker.door import Door
+from pairbus.broker.faults.board import Fault
+from pairbus.broker.faults.switchboard import Switchboard
+from pairbus.broker.faults.wire import DisturbedWire
 from pairbus.broker.namespace import Namespace
 from pairbus.broker.nodes.cbs import TokenNode
 from pairbus.broker.nodes.guard import Guard
@@ -43,7 +48,7 @@ from pairbus.broker.nodes.requests import Answers, RequestsNode
 from pairbus.broker.nodes.sending import SendingNode
 from pairbus.broker.refusals import RefusedError, not_found, not_served
 from pairbus.broker.waiting import PATIENCE
-from pairbus.broker.web import Routes
+from pairbus.broker.web import Request, Response, Routes
 
 CBS: Final = "$cbs"
 MANAGEMENT: Final = "/$management"
@@ -84,6 +89,7 @@ class ServerConnection(asyncio.Protocol):
         sasl = SaslServer(authenticate=self._guard.log_in)
         self._connection = Connection(Side.SERVER, options, sasl=sasl, now=server.monotonic())
         self._answers: dict[str, Answers] = {}
+        self._wire: DisturbedWire | None = None
 
     # --- the socket ----------------------------------------------------------------------------------------------
 
@@ -92,9 +98,16 @@ class ServerConnection(asyncio.Protocol):
         if isinstance(transport, asyncio.Transport):
             self._transport = transport
         self._server.connections.add(self)
+        self._disturb_if_told()
 
     def data_received(self, data: bytes) -> None:
         """Take what the client says."""
+        if self._wire is None:
+            self._take(data)
+        else:
+            self._wire.data_received(data)
+
+    def _take(self, data: bytes) -> None:
         self._handle(self._connection.receive_data(data, self._server.monotonic()))
         self._namespace.store.flush()
         self.flush()
@@ -102,6 +115,8 @@ class ServerConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
         del exc
+        if self._wire is not None:
+            self._wire.connection_lost()
         self._arrived()
         self._handle(self._connection.connection_lost())
         self._namespace.store.flush()
@@ -144,6 +159,53 @@ class ServerConnection(asyncio.Protocol):
         """End the connection with a client that does not read what it is sent."""
         if self._transport is not None:
             self._transport.abort()
+
+    # --- faults --------------------------------------------------------------------------------------------------
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """The entities to which it has links."""
+        return frozenset(_address(link).removesuffix(MANAGEMENT) for link in self._links())
+
+    def _links(self) -> list[SenderLink | ReceiverLink]:
+        return [link for session in self._connection.sessions.values() for link in session.links.values()]
+
+    def _disturb_if_told(self) -> None:
+        if self._namespace.faults:
+            fault = self._server.switchboard.on_the_wire(self.paths)
+            if fault is not None:
+                self.disturb(fault)
+
+    def disturb(self, fault: Fault) -> None:
+        """Have what goes over the wire disturbed."""
+        if self._wire is not None:
+            self._wire.disturb(fault)
+        elif self._transport is not None:
+            self._transport = self._wire = DisturbedWire(fault, self._transport, self._take)
+
+    def recover(self) -> None:
+        """Have it disturbed no longer."""
+        if self._wire is not None:
+            self._wire.recover()
+
+    def reset(self) -> None:
+        """End, without a word."""
+        plug = None if self._transport is None else self._transport.get_extra_info("socket")
+        if plug is not None:
+            plug.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.abort()
+
+    def sever(self, fault: Fault, refused: RefusedError) -> None:
+        """End the links that a fault concerns."""
+        for link in self._links():
+            if fault.covers(_address(link)) and _address(link).lower() != CBS:
+                link.detach(refused.error)
+        self.flush()
+
+    def expire_tokens(self) -> None:
+        """Take the tokens that were given as expired."""
+        self._guard.expire()
+        self.flush()
 
     # --- events --------------------------------------------------------------------------------------------------
 
@@ -228,6 +290,7 @@ class ServerConnection(asyncio.Protocol):
 
     def _on_attach(self, link: SenderLink | ReceiverLink) -> None:
         address = _address(link)
+        self._disturb_if_told()
         try:
             if address.lower() == CBS:
                 self._attach_requests(link, CBS, TokenNode(self._answers_of(CBS), self._put_token).handle)
@@ -271,6 +334,7 @@ class ServerConnection(asyncio.Protocol):
     def _let_in(self, link: SenderLink | ReceiverLink, path: str, *rights: Right) -> None:
         """Refuse a client without any of these rights before it learns what there is; end the link once it has none."""
         self._guard.check(path, *rights)
+        self._namespace.faults.check(path)
         self._guard.watch(link, path, *rights)
 
     def _put_token(self, kind: str, audience: str, token: str) -> Refused | None:
@@ -332,8 +396,9 @@ class NamespaceServer:
         self.port = 0
         self._loop = loop
         self._door = Door(
-            loop, lambda arrived: ServerConnection(self, arrived), self.routes, tls=tls, patience=patience
+            loop, lambda arrived: ServerConnection(self, arrived), self._answer, tls=tls, patience=patience
         )
+        self.switchboard = Switchboard(namespace.faults, lambda: list(self.connections), self._door, namespace.clock)
         self._planned_flush: asyncio.Handle | None = None
         self._wake: asyncio.TimerHandle | None = None
         self._wake_is_right = False
@@ -350,6 +415,9 @@ class NamespaceServer:
         """Listen; port 0: any that is free."""
         self.port = await self._door.open(host, port)
         self._look_for_wake()
+
+    async def _answer(self, request: Request) -> Response:
+        return await self.switchboard.gate(request) or await self.routes(request)
 
     def changed(self) -> None:
         """Have all connections write what they have to say, and the store what has gathered, once, soon."""
@@ -380,8 +448,8 @@ class NamespaceServer:
     def _look_for_wake(self) -> None:
         """Wake when the next lock, message, schedule or heartbeat is due."""
         self._wake_is_right = True
-        due = self.namespace.wake_at
-        self._wake_in(1.0 if due is None else min(1.0, (due - self.namespace.clock()) / 1000))
+        times = [time for time in (self.namespace.wake_at, self.namespace.faults.wake_at) if time is not None]
+        self._wake_in(min(1.0, (min(times) - self.namespace.clock()) / 1000) if times else 1.0)
 
     def _wake_in(self, seconds: float) -> None:
         if self._wake is not None:
@@ -395,6 +463,7 @@ class NamespaceServer:
         for connection in list(self.opened):
             connection.tick(now)
         self.namespace.tick()
+        self.switchboard.tick()
         self.flush()
         self._look_for_wake()
 

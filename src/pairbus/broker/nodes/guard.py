@@ -108,6 +108,12 @@ class Guard:
         if self._forget_grants():
             self._end_links()
 
+    def expire(self) -> None:
+        """Take all tokens as expired."""
+        self._grants.clear()
+        self._logged_in.clear()
+        self._end_links()
+
     def _forget_grants(self) -> bool:
         now = self._clock()
         over = [scope for scope, grant in self._grants.items() if grant.is_over(now)]

@@ -16,6 +16,7 @@ from pairbus.broker.nodes.requests import Answers, Request, status
 from pairbus.broker.refusals import (
     MESSAGE_LOCK_LOST,
     MESSAGE_NOT_FOUND,
+    SERVER_BUSY,
     SESSION_LOCK_LOST,
     Answer,
     RefusedError,
@@ -34,6 +35,7 @@ STATUS: Final = {
     MESSAGE_NOT_FOUND: 404,
     NOT_FOUND: 404,
     UNAUTHORIZED_ACCESS: 401,
+    SERVER_BUSY: 503,
 }
 RIGHTS: Final = {
     "schedule-message": Right.SEND,
@@ -93,6 +95,7 @@ class ManagementNode:
         body = cast("Map", value) if isinstance(value, dict) else {}
         try:
             self._check(RIGHTS.get(name.removeprefix(VENDOR), Right.LISTEN))
+            self._namespace.faults.check(self._queue.path, sends=operation == self._schedule)
             if self._queue.is_deleted:
                 raise not_found(self._queue.path)
             if operation is None:
