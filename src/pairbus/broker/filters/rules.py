@@ -27,6 +27,9 @@ DEFAULT_RULE: Final = "$Default"
 _NAME: Final = re.compile(r"[A-Za-z0-9._$-]+")
 _VALUES: Final = "text, 64-bit numbers, booleans, dates and times, time spans, guids"
 
+_YEAR_1: Final = -62_135_596_800_000
+_YEAR_10000: Final = 253_402_300_800_000
+
 Parameters: TypeAlias = Mapping[str, Value]
 
 
@@ -200,7 +203,7 @@ def _checked(what: str, values: Parameters) -> dict[str, Value]:
     kept: dict[str, Value] = {}
     for name, raw in values.items():
         value = plain(raw)
-        if isinstance(value, Timestamp):
+        if isinstance(value, Timestamp) and _YEAR_1 <= value < _YEAR_10000:
             kept[name] = value.to_datetime()
         elif isinstance(value, bool | str | dt.timedelta | uuid.UUID) or _is_number(value):
             kept[name] = value
@@ -210,7 +213,7 @@ def _checked(what: str, values: Parameters) -> dict[str, Value]:
 
 
 def _is_number(value: Value) -> bool:
-    if isinstance(value, int):
+    if type(value) is int:
         return LONG_MIN <= value <= LONG_MAX
     return isinstance(value, float) and math.isfinite(value)
 

@@ -9,16 +9,17 @@ import math
 import operator
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.filters import facts_of
 
 from pairbus.broker.filters import EvaluationError, SqlFilter
+from support.filters import facts_of
 
-Node = tuple[Any, ...]
+Value: TypeAlias = Any
+Node: TypeAlias = tuple[Any, ...]
 
 UNKNOWN = "unknown"
 FAILS = "fails"
@@ -35,22 +36,31 @@ OR_TABLE = {
 }  # fmt: skip
 NOT_TABLE = {True: False, False: True, UNKNOWN: UNKNOWN}
 
-MESSAGE: dict[str, Any] = {"one": 1, "two": 2, "less": -7, "half": 0.5, "a": "a", "ab": "ab", "yes": True, "none": None}
+MESSAGE: dict[str, Value] = {
+    "one": 1,
+    "two": 2,
+    "less": -7,
+    "half": 0.5,
+    "a": "a",
+    "ab": "ab",
+    "yes": True,
+    "none": None,
+}
 NAMES = [*MESSAGE, "missing"]
 
 
 # --- the other evaluator --------------------------------------------------------------------------------------------
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Value) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def alike(left: Any, right: Any) -> bool:
+def alike(left: Value, right: Value) -> bool:
     return (is_number(left) and is_number(right)) or (type(left) is type(right) and not is_number(left))
 
 
-def value_of(node: Node) -> Any:
+def value_of(node: Node) -> Value:
     kind, *rest = node
     if kind == "constant":
         return UNKNOWN if rest[0] is None else (rest[0],)
@@ -69,7 +79,7 @@ def value_of(node: Node) -> Any:
     return calculated(rest[0], left[0], right[0])
 
 
-def calculated(symbol: str, left: Any, right: Any) -> Any:
+def calculated(symbol: str, left: Value, right: Value) -> Value:
     if symbol == "+" and (isinstance(left, str) or isinstance(right, str)):
         return (written(left) + written(right),)
     if not (is_number(left) and is_number(right)):
@@ -79,11 +89,11 @@ def calculated(symbol: str, left: Any, right: Any) -> Any:
     return ({"+": operator.add, "-": operator.sub, "*": operator.mul}[symbol](left, right),)
 
 
-def written(value: Any) -> str:
+def written(value: Value) -> str:
     return re.sub(r"\.0$", "", f"{value}") if isinstance(value, float) else f"{value}"
 
 
-def divided(symbol: str, left: Any, right: Any) -> Any:
+def divided(symbol: str, left: Value, right: Value) -> Value:
     whole = isinstance(left, int) and isinstance(right, int)
     if right == 0:
         if whole:
@@ -98,13 +108,13 @@ def divided(symbol: str, left: Any, right: Any) -> Any:
     return (left - right * math.trunc(left / right) if whole else math.fmod(left, right),)
 
 
-COMPARED: dict[str, Callable[[Any, Any], bool]] = {
+COMPARED: dict[str, Callable[[Value, Value], bool]] = {
     "=": operator.eq, "<>": operator.ne, "!=": operator.ne,
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 
 
-def compared(symbol: str, left: Any, right: Any) -> Any:
+def compared(symbol: str, left: Value, right: Value) -> Value:
     if FAILS in (left, right):
         return FAILS
     if UNKNOWN in (left, right) or not alike(left[0], right[0]):
@@ -114,7 +124,7 @@ def compared(symbol: str, left: Any, right: Any) -> Any:
     return COMPARED[symbol](left[0], right[0])
 
 
-def like(text: Any, pattern: str) -> Any:
+def like(text: Value, pattern: str) -> Value:
     if text in (UNKNOWN, FAILS):
         return text
     if not isinstance(text[0], str):
@@ -123,10 +133,10 @@ def like(text: Any, pattern: str) -> Any:
     return re.fullmatch(expression, text[0], re.DOTALL) is not None
 
 
-def among(item: Any, choices: list[Node]) -> Any:
+def among(item: Value, choices: list[Node]) -> Value:
     if item in (UNKNOWN, FAILS):
         return item
-    answer: Any = False
+    answer: Value = False
     for choice in choices:
         one = compared("=", item, value_of(choice))
         if one == FAILS or one is True:
@@ -135,7 +145,7 @@ def among(item: Any, choices: list[Node]) -> Any:
     return answer
 
 
-def truth_of(node: Node) -> Any:
+def truth_of(node: Node) -> Value:
     kind, *rest = node
     match kind:
         case "not":
@@ -162,7 +172,7 @@ def truth_of(node: Node) -> Any:
 # --- trees and their text -------------------------------------------------------------------------------------------
 
 
-def text_of(node: Node) -> str:
+def text_of(node: Node) -> str:  # noqa: PLR0911 (one for each kind)
     """Write a tree with parentheses around everything; :func:`bare_text_of` leaves out those that precedence spares."""
     kind, *rest = node
     match kind:
@@ -198,7 +208,7 @@ def rank_of(node: Node) -> int:
     return RANKS.get(node[0], 3 if node[0] in ("compare", "like", "in", "null") else 6)
 
 
-def bare_text_of(node: Node) -> str:
+def bare_text_of(node: Node) -> str:  # noqa: PLR0911 (one for each kind)
     def inside(child: Node, least: int) -> str:
         return bare_text_of(child) if rank_of(child) >= least else f"({bare_text_of(child)})"
 
@@ -225,7 +235,7 @@ def bare_text_of(node: Node) -> str:
             return text_of(node)
 
 
-def constant_text(value: Any) -> str:
+def constant_text(value: Value) -> str:
     if value is None or isinstance(value, bool):
         return "NULL" if value is None else str(value).upper()
     return "'" + value.replace("'", "''") + "'" if isinstance(value, str) else str(value)
@@ -249,7 +259,7 @@ PREDICATES: st.SearchStrategy[Node] = st.recursive(
 )
 
 
-def outcome(expression: str) -> Any:
+def outcome(expression: str) -> Value:
     try:
         answer = SqlFilter(expression).matches(facts_of(user=MESSAGE))
     except EvaluationError:
@@ -269,7 +279,7 @@ TRUTHS = {True: "1 = 1", False: "1 = 0", UNKNOWN: "missing = 1"}
 
 
 @pytest.mark.parametrize(("left", "right"), list(itertools.product(TRUTHS, repeat=2)))
-def test_the_tables_of_the_documentation(left: Any, right: Any) -> None:
+def test_the_tables_of_the_documentation(left: Value, right: Value) -> None:
     assert outcome(f"{TRUTHS[left]} AND {TRUTHS[right]}") == AND_TABLE[left, right]
     assert outcome(f"{TRUTHS[left]} OR {TRUTHS[right]}") == OR_TABLE[left, right]
     assert outcome(f"NOT {TRUTHS[left]}") == NOT_TABLE[left]
