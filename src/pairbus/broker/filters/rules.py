@@ -17,7 +17,7 @@ from pairbus.broker.filters.compiling import CompiledAction, CompiledFilter, com
 from pairbus.broker.filters.errors import InvalidRuleError
 from pairbus.broker.filters.facts import SYSTEM, Facts
 from pairbus.broker.filters.syntax import Condition
-from pairbus.broker.filters.values import LONG_MAX, LONG_MIN, Value, equal, plain
+from pairbus.broker.filters.values import LONG_MAX, LONG_MIN, YEAR_1, YEAR_10000, Value, equal, plain
 
 MAX_EXPRESSION: Final = 1024
 MAX_NAME: Final = 50
@@ -26,9 +26,6 @@ DEFAULT_RULE: Final = "$Default"
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._$-]+")
 _VALUES: Final = "text, 64-bit numbers, booleans, dates and times, time spans, guids"
-
-_YEAR_1: Final = -62_135_596_800_000
-_YEAR_10000: Final = 253_402_300_800_000
 
 Parameters: TypeAlias = Mapping[str, Value]
 
@@ -203,7 +200,7 @@ def _checked(what: str, values: Parameters) -> dict[str, Value]:
     kept: dict[str, Value] = {}
     for name, raw in values.items():
         value = plain(raw)
-        if isinstance(value, Timestamp) and _YEAR_1 <= value < _YEAR_10000:
+        if isinstance(value, Timestamp) and YEAR_1 <= value < YEAR_10000:
             kept[name] = value.to_datetime()
         elif isinstance(value, bool | str | dt.timedelta | uuid.UUID) or _is_number(value):
             kept[name] = value

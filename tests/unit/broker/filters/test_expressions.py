@@ -18,6 +18,7 @@ PARAMETERS: dict[str, Value] = {
     "@ten": 10,
     "@noon": dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC),
     "@hour": dt.timedelta(hours=1),
+    "@ever": dt.timedelta.max,
     "@guid": GUID,
     "@yes": True,
     "@name": "Color",
@@ -61,6 +62,7 @@ def order() -> Facts:
             "guid": GUID,
             "raw": b"\x01",
             "exact": Decimal128(bytes(16)),
+            "odd": Described(Symbol("com.microsoft:timespan"), "an hour"),
             "other": Described(Symbol("their:own"), 1),
             "sys.Label": "a user's own",
             "a]b": 1,
@@ -105,7 +107,7 @@ ON_ORDER: dict[str, dict[str, list[str]]] = {
     "values of different kinds are never comparable": {
         U: ["Color = 10", "quantity = '10'", "[text ten] = 10", "[text ten] > 5", "Urgent = 1", "Urgent = 'TRUE'",
             "guid = '00112233-4455-6677-8899-aabbccddeeff'", "at = '2024-02-29T12:00:00'", "quantity <> '10'",
-            "NOT quantity = '10'", "at > 5", "exact = 0", "other = 1", "raw = 'x'"],
+            "NOT quantity = '10'", "at > 5", "exact = 0", "other = 1", "odd = @hour", "raw = 'x'"],
         T: ["exact IS NOT NULL", "EXISTS(other)"],
     },
     "what is not there, or null, is unknown": {
@@ -157,7 +159,8 @@ ON_ORDER: dict[str, dict[str, list[str]]] = {
     "times and spans": {
         T: ["later - at = @hour", "at + @hour = later", "later - @hour = at", "took + @hour > took",
             "took - took < took", "-took < took", "offset = at", "(later - at) <= took", "at + -took < at"],
-        E: ["at + later = at", "@hour - at = at", "at * 2 = at", "took * 2 = took", "at + 1 = at"],
+        E: ["at + later = at", "@hour - at = at", "at * 2 = at", "took * 2 = took", "at + 1 = at",
+            "took + @ever = took", "at + @ever + @ever + @ever = at"],
         U: ["took = 36000000000", "at = 1709208000000"],
     },
     "LIKE": {
