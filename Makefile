@@ -46,6 +46,7 @@ bench: $(INSTALLED) ## Measure, side by side, as ratios of one run
 	$(BIN)/python bench/simulation.py
 	$(BIN)/python bench/amqp_codec.py
 	$(BIN)/python bench/store.py
+	$(BIN)/python bench/filters.py
 	PYTHONPATH=tests $(BIN)/python bench/broker.py
 	PYTHONPATH=tests $(BIN)/python bench/broker_limits.py
 
