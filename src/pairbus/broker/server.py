@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable
 from typing import Final, Protocol
 
@@ -24,8 +25,10 @@ from pairbus.amqp.events import (
     FlowChanged,
     LinkDetached,
     LinkRequested,
+    Opened,
 )
 from pairbus.amqp.performatives import SENDER, Error, Source, Target
+from pairbus.broker.door import Door
 from pairbus.broker.namespace import Namespace
 from pairbus.broker.nodes.cbs import TokenNode
 from pairbus.broker.nodes.management import ManagementNode
@@ -33,6 +36,8 @@ from pairbus.broker.nodes.receiving import ReceivingNode
 from pairbus.broker.nodes.requests import Answers, RequestsNode
 from pairbus.broker.nodes.sending import SendingNode
 from pairbus.broker.refusals import RefusedError, not_found
+from pairbus.broker.waiting import PATIENCE
+from pairbus.broker.web import Routes
 
 CBS: Final = "$cbs"
 MANAGEMENT: Final = "/$management"
@@ -56,10 +61,14 @@ class Node(Protocol):
 
 
 class ServerConnection(asyncio.Protocol):
-    """One client."""
+    """One client.
 
-    def __init__(self, server: "NamespaceServer") -> None:
+    :param arrived: is told when the client has opened its connection, or has gone.
+    """
+
+    def __init__(self, server: "NamespaceServer", arrived: Callable[[], None] = lambda: None) -> None:
         self._server = server
+        self._arrived = arrived
         self._namespace = server.namespace
         self._transport: asyncio.Transport | None = None
         options = ConnectionOptions(container_id=server.namespace.name, idle_timeout=IDLE_TIMEOUT)
@@ -83,6 +92,7 @@ class ServerConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
         del exc
+        self._arrived()
         self._handle(self._connection.connection_lost())
         self._namespace.store.flush()
         self._server.changed()
@@ -150,6 +160,9 @@ class ServerConnection(asyncio.Protocol):
                 self._on_attach(link)
             case LinkDetached(link):
                 self._on_detach(link)
+            case Opened():
+                self._arrived()
+                self._server.opened.add(self)
             case Closed():
                 if self._transport is not None:
                     self.flush()
@@ -241,14 +254,31 @@ def _address(link: SenderLink | ReceiverLink) -> str:
 
 
 class NamespaceServer:
-    """One namespace on one port."""
+    """One namespace on one port.
 
-    def __init__(self, namespace: Namespace, loop: asyncio.AbstractEventLoop) -> None:
+    :ivar routes: who answers HTTP requests.
+    :param tls: makes the port understand TLS too.
+    :param patience: the seconds that a client has to show what it wants.
+    """
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        tls: ssl.SSLContext | None = None,
+        patience: float = PATIENCE,
+    ) -> None:
         self.namespace = namespace
         self.connections: set[ServerConnection] = set()
+        self.opened: set[ServerConnection] = set()
+        """Those of them that may be told something: the others have not opened their connection yet."""
+        self.routes = Routes()
         self.port = 0
         self._loop = loop
-        self._server: asyncio.Server | None = None
+        self._door = Door(
+            loop, lambda arrived: ServerConnection(self, arrived), self.routes, tls=tls, patience=patience
+        )
         self._flush_planned = False
         self._wake: asyncio.TimerHandle | None = None
         self._stopped = False
@@ -261,8 +291,7 @@ class NamespaceServer:
 
     async def start(self, host: str, port: int) -> None:
         """Listen; port 0: any that is free."""
-        self._server = await self._loop.create_server(lambda: ServerConnection(self), host, port)
-        self.port = self._server.sockets[0].getsockname()[1]
+        self.port = await self._door.open(host, port)
         self._plan_wake()
 
     def changed(self) -> None:
@@ -274,6 +303,7 @@ class NamespaceServer:
     def lost(self, connection: ServerConnection) -> None:
         """Take note that a client is gone."""
         self.connections.discard(connection)
+        self.opened.discard(connection)
         if not self.connections:
             self._deserted.set()
 
@@ -282,7 +312,7 @@ class NamespaceServer:
         if self._stopped:
             return
         self.namespace.store.flush()
-        for connection in list(self.connections):
+        for connection in list(self.opened):
             connection.flush()
         self._plan_wake()
 
@@ -297,15 +327,14 @@ class NamespaceServer:
     def wake(self) -> None:
         """Do what is due."""
         now = self.monotonic()
-        for connection in list(self.connections):
+        for connection in list(self.opened):
             connection.tick(now)
         self.namespace.tick()
         self._flush()
 
     async def stop(self) -> None:
         """Take no more clients, tell those that are there, and make everything durable."""
-        if self._server is not None:
-            self._server.close()
+        await self._door.close(LAST_WORDS)
         self._deserted.clear()
         for connection in list(self.connections):
             connection.close(Error(CONNECTION_FORCED, "The broker is shutting down."))
@@ -313,8 +342,6 @@ class NamespaceServer:
             late = self._loop.call_later(LAST_WORDS, self._abort)
             await self._deserted.wait()
             late.cancel()
-        if self._server is not None:
-            await self._server.wait_closed()
         self._stopped = True
         if self._wake is not None:
             self._wake.cancel()
