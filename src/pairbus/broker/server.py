@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from pairbus.amqp import (
@@ -42,6 +42,8 @@ from pairbus.broker.web import Routes
 CBS: Final = "$cbs"
 MANAGEMENT: Final = "/$management"
 IDLE_TIMEOUT: Final = 120.0
+LOOK_AGAIN: Final = 0.02
+"""Seconds after which it is worked out anew when to wake, if something has happened: not for each message."""
 LAST_WORDS: Final = 2.0
 """Seconds that a client has to take what it is told when the broker stops."""
 
@@ -135,9 +137,12 @@ class ServerConnection(asyncio.Protocol):
     # --- events --------------------------------------------------------------------------------------------------
 
     def _handle(self, events: list[Event]) -> None:
-        for event in events:
+        for event in gathered(events):
             try:
-                self._on_event(event)
+                if isinstance(event, list):
+                    self._on_deliveries(event)
+                else:
+                    self._on_event(event)
             except AmqpError as error:  # a message that cannot be read, where one must be
                 self._connection.close(Error(error.condition, error.description))
             except Exception:  # the other events, and the other clients, must not suffer for it
@@ -147,13 +152,9 @@ class ServerConnection(asyncio.Protocol):
             self._server.changed()
 
     def _on_event(self, event: Event) -> None:
-        if isinstance(event, DeliveryReceived):  # by far the most, and then these
-            self._node(event.link).on_delivery(event)
-            return
-        if isinstance(event, DispositionReceived):
-            self._on_disposition(event)
-            return
         match event:
+            case DispositionReceived():
+                self._on_disposition(event)
             case FlowChanged(link) if isinstance(link, SenderLink):
                 self._on_flow(link)
             case LinkRequested(link):
@@ -171,10 +172,10 @@ class ServerConnection(asyncio.Protocol):
                 pass
 
     @staticmethod
-    def _node(link: ReceiverLink) -> SendingNode | RequestsNode:
-        node = link.context
+    def _on_deliveries(deliveries: list[DeliveryReceived]) -> None:
+        node = deliveries[0].link.context
         assert isinstance(node, SendingNode | RequestsNode)  # noqa: S101 (what _on_attach has put there)
-        return node
+        node.on_deliveries(deliveries)
 
     def _on_disposition(self, event: DispositionReceived) -> None:
         by_node: dict[ReceivingNode, list[SentDelivery]] = {}
@@ -243,6 +244,24 @@ class ServerConnection(asyncio.Protocol):
         return True
 
 
+def gathered(events: list[Event]) -> Iterator[Event | list[DeliveryReceived]]:
+    """Give events in their order, deliveries of one link that follow each other as one list."""
+    deliveries: list[DeliveryReceived] = []
+    for event in events:
+        if isinstance(event, DeliveryReceived):
+            if deliveries and event.link is not deliveries[0].link:
+                yield deliveries
+                deliveries = []
+            deliveries.append(event)
+            continue
+        if deliveries:
+            yield deliveries
+            deliveries = []
+        yield event
+    if deliveries:
+        yield deliveries
+
+
 def _address(link: SenderLink | ReceiverLink) -> str:
     """Return the entity that a link is for, without the host: ``orders`` of ``amqps://host:port/orders``."""
     remote = link.remote
@@ -279,8 +298,10 @@ class NamespaceServer:
         self._door = Door(
             loop, lambda arrived: ServerConnection(self, arrived), self.routes, tls=tls, patience=patience
         )
-        self._flush_planned = False
+        self._planned_flush: asyncio.Handle | None = None
         self._wake: asyncio.TimerHandle | None = None
+        self._wake_is_right = False
+        """Whether nothing has happened since it was worked out when to wake."""
         self._stopped = False
         self._deserted = asyncio.Event()
         """Set when it stops and the last client is gone."""
@@ -292,13 +313,12 @@ class NamespaceServer:
     async def start(self, host: str, port: int) -> None:
         """Listen; port 0: any that is free."""
         self.port = await self._door.open(host, port)
-        self._plan_wake()
+        self._look_for_wake()
 
     def changed(self) -> None:
         """Have all connections write what they have to say, and the store what has gathered, once, soon."""
-        if not self._flush_planned:
-            self._flush_planned = True
-            self._loop.call_soon(self._flush)
+        if self._planned_flush is None:
+            self._planned_flush = self._loop.call_soon(self.flush)
 
     def lost(self, connection: ServerConnection) -> None:
         """Take note that a client is gone."""
@@ -307,22 +327,31 @@ class NamespaceServer:
         if not self.connections:
             self._deserted.set()
 
-    def _flush(self) -> None:
-        self._flush_planned = False
+    def flush(self) -> None:
+        """Have all connections write what they have to say, and the store what has gathered, now."""
+        if self._planned_flush is not None:
+            self._planned_flush.cancel()
+            self._planned_flush = None
         if self._stopped:
             return
         self.namespace.store.flush()
         for connection in list(self.opened):
             connection.flush()
-        self._plan_wake()
+        if self._wake_is_right:
+            self._wake_is_right = False
+            self._wake_in(LOOK_AGAIN)
 
-    def _plan_wake(self) -> None:
+    def _look_for_wake(self) -> None:
         """Wake when the next lock, message, schedule or heartbeat is due."""
+        self._wake_is_right = True
         due = self.namespace.wake_at
-        delay = 1.0 if due is None else min(1.0, max(0.0, (due - self.namespace.clock()) / 1000))
+        self._wake_in(1.0 if due is None else min(1.0, (due - self.namespace.clock()) / 1000))
+
+    def _wake_in(self, seconds: float) -> None:
         if self._wake is not None:
             self._wake.cancel()
-        self._wake = self._loop.call_later(delay, self.wake)
+        look_only = not self._wake_is_right
+        self._wake = self._loop.call_later(max(0.0, seconds), self._look_for_wake if look_only else self.wake)
 
     def wake(self) -> None:
         """Do what is due."""
@@ -330,7 +359,8 @@ class NamespaceServer:
         for connection in list(self.opened):
             connection.tick(now)
         self.namespace.tick()
-        self._flush()
+        self.flush()
+        self._look_for_wake()
 
     async def stop(self) -> None:
         """Take no more clients, tell those that are there, and make everything durable."""
