@@ -16,6 +16,7 @@ from pairbus.broker.web import Handler, Request, Response
 
 MAX_HEAD: Final = 64 * 1024
 MAX_BODY: Final = 1024 * 1024
+_VERSIONS: Final = (b"1.0", b"1.1")
 _WITHOUT_BODY: Final = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 
 _LOGGER = logging.getLogger(__name__)
@@ -180,6 +181,8 @@ class HttpConnection(asyncio.Protocol):
 
     def _on_head(self, event: h11.Request) -> None:
         self._is_head = event.method == b"HEAD"
+        if event.http_version not in _VERSIONS:
+            raise _RefusedError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.1 and HTTP/1.0 are spoken here")
         request = _read_head(event)
         if request.headers.get("upgrade", "").lower() == "websocket":
             self._on_upgrade(event, request)
