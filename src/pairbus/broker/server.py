@@ -24,6 +24,7 @@ from pairbus.amqp.events import (
     FlowChanged,
     LinkDetached,
     LinkRequested,
+    WindowOpened,
 )
 from pairbus.amqp.performatives import SENDER, Error, Source, Target
 from pairbus.broker.namespace import Namespace
@@ -147,6 +148,10 @@ class ServerConnection(asyncio.Protocol):
                 self._on_disposition(event)
             case FlowChanged(link) if isinstance(link, SenderLink):
                 self._on_flow(link)
+            case WindowOpened(session):
+                for link in list(session.links.values()):
+                    if isinstance(link, SenderLink):
+                        self._on_flow(link)
             case LinkRequested(link):
                 self._on_attach(link)
             case LinkDetached(link):
