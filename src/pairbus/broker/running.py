@@ -4,11 +4,12 @@ import asyncio
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pairbus.broker.config import BrokerConfig, NamespaceConfig
-from pairbus.broker.entities.settings import QueueSettings
+from pairbus.broker.entities.settings import QueueSettings, SubscriptionSettings, TopicSettings
+from pairbus.broker.filters import Rule
 from pairbus.broker.namespace import Namespace
 from pairbus.broker.refusals import Answer, RefusedError
 from pairbus.broker.server import NamespaceServer
@@ -91,6 +92,58 @@ class Broker:
         """Delete a queue with its messages, and return when that is durable."""
         await self._change(namespace, lambda target, answer: target.delete_queue(path, answer))
 
+    async def create_topic(self, namespace: str, path: str, settings: TopicSettings) -> None:
+        """Make a topic, and return when it is durable."""
+        await self._change(namespace, lambda target, answer: target.topics.create(path, settings, answer))
+
+    async def update_topic(self, namespace: str, path: str, settings: TopicSettings) -> None:
+        """Give a topic other settings, and return when they are durable."""
+        await self._change(namespace, lambda target, answer: target.topics.update(path, settings, answer))
+
+    async def delete_topic(self, namespace: str, path: str) -> None:
+        """Delete a topic with its subscriptions, and return when that is durable."""
+        await self._change(namespace, lambda target, answer: target.topics.delete(path, answer))
+
+    async def create_subscription(
+        self, namespace: str, topic: str, name: str, settings: SubscriptionSettings, rules: Sequence[Rule] = ()
+    ) -> None:
+        """Make a subscription with rules, and return when it is durable."""
+
+        def create(target: Namespace, answer: Answer) -> None:
+            target.topics.create_subscription(topic, name, settings, answer, *rules[:1])
+            for rule in rules[1:]:
+                target.topics.create_rule(topic, name, rule, _nobody)
+
+        await self._change(namespace, create)
+
+    async def update_subscription(self, namespace: str, topic: str, name: str, settings: SubscriptionSettings) -> None:
+        """Give a subscription other settings, and return when they are durable."""
+        await self._change(
+            namespace, lambda target, answer: target.topics.update_subscription(topic, name, settings, answer)
+        )
+
+    async def delete_subscription(self, namespace: str, topic: str, name: str) -> None:
+        """Delete a subscription with its messages, and return when that is durable."""
+        await self._change(namespace, lambda target, answer: target.topics.delete_subscription(topic, name, answer))
+
+    async def create_rule(self, namespace: str, topic: str, subscription: str, rule: Rule) -> None:
+        """Give a subscription one more rule, and return when it is durable."""
+        await self._change(
+            namespace, lambda target, answer: target.topics.create_rule(topic, subscription, rule, answer)
+        )
+
+    async def update_rule(self, namespace: str, topic: str, subscription: str, rule: Rule) -> None:
+        """Put a rule into the place of the one of the same name, and return when that is durable."""
+        await self._change(
+            namespace, lambda target, answer: target.topics.update_rule(topic, subscription, rule, answer)
+        )
+
+    async def delete_rule(self, namespace: str, topic: str, subscription: str, name: str) -> None:
+        """Take a rule away from a subscription, and return when that is durable."""
+        await self._change(
+            namespace, lambda target, answer: target.topics.delete_rule(topic, subscription, name, answer)
+        )
+
     async def _change(self, namespace: str, change: Callable[[Namespace, Answer], None]) -> None:
         server = self._servers[namespace]
         done = asyncio.get_running_loop().create_future()
@@ -123,6 +176,10 @@ class Broker:
             )
             for name, server in self._servers.items()
         }
+
+
+def _nobody(_refused: RefusedError | None) -> None:
+    """Nobody waits for the answer: somebody waits for one that comes later."""
 
 
 def _now() -> int:

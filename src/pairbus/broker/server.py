@@ -26,16 +26,17 @@ from pairbus.amqp.events import (
     LinkDetached,
     LinkRequested,
     Opened,
+    WindowOpened,
 )
 from pairbus.amqp.performatives import SENDER, Error, Source, Target
 from pairbus.broker.door import Door
 from pairbus.broker.namespace import Namespace
 from pairbus.broker.nodes.cbs import TokenNode
-from pairbus.broker.nodes.management import ManagementNode
+from pairbus.broker.nodes.management import ManagementNode, QueueManagementNode
 from pairbus.broker.nodes.receiving import ReceivingNode
 from pairbus.broker.nodes.requests import Answers, RequestsNode
 from pairbus.broker.nodes.sending import SendingNode
-from pairbus.broker.refusals import RefusedError, not_found
+from pairbus.broker.refusals import RefusedError
 from pairbus.broker.waiting import PATIENCE
 from pairbus.broker.web import Routes
 
@@ -157,6 +158,10 @@ class ServerConnection(asyncio.Protocol):
                 self._on_disposition(event)
             case FlowChanged(link) if isinstance(link, SenderLink):
                 self._on_flow(link)
+            case WindowOpened(session):
+                for link in list(session.links.values()):
+                    if isinstance(link, SenderLink):
+                        self._on_flow(link)
             case LinkRequested(link):
                 self._on_attach(link)
             case LinkDetached(link):
@@ -207,15 +212,19 @@ class ServerConnection(asyncio.Protocol):
             if address.lower() == CBS:
                 self._attach_requests(link, CBS, TokenNode(self._answers_of(CBS), self._accept_token).handle)
             elif address.lower().endswith(MANAGEMENT):
-                node = self._namespace.get(address[: -len(MANAGEMENT)])
-                answers = self._answers_of(address.lower())
-                handle = ManagementNode(self._namespace, node, answers, self._server.changed).handle
-                self._attach_requests(link, address.lower(), handle)
+                self._attach_requests(link, address.lower(), self._management(address).handle)
             else:
                 self._attach_entity(link, address)
         except RefusedError as refused:
             link.context = None
             link.refuse(refused.error)
+
+    def _management(self, address: str) -> ManagementNode:
+        path, answers = address[: -len(MANAGEMENT)], self._answers_of(address.lower())
+        topic = self._namespace.topics.find(path)
+        if topic is not None:
+            return ManagementNode(self._namespace, topic, answers, self._server.changed)
+        return QueueManagementNode(self._namespace, self._namespace.get(path), answers, self._server.changed)
 
     def _attach_requests(self, link: SenderLink | ReceiverLink, address: str, handle: Callable[..., None]) -> None:
         if isinstance(link, SenderLink):
@@ -226,13 +235,12 @@ class ServerConnection(asyncio.Protocol):
             link.context.attached()
 
     def _attach_entity(self, link: SenderLink | ReceiverLink, address: str) -> None:
-        node = self._namespace.get(address)
         if isinstance(link, SenderLink):
+            node = self._namespace.get(address)
             link.context = ReceivingNode(self._namespace, node, link, self._server.changed)
         else:
-            if node.queue.dead is None:
-                raise not_found(address)
-            link.context = SendingNode(self._namespace, node.queue, link, self._server.changed)
+            entity = self._namespace.get_destination(address)
+            link.context = SendingNode(self._namespace, entity, link, self._server.changed)
         link.context.attached()
 
     def _answers_of(self, address: str) -> Answers:

@@ -1,4 +1,4 @@
-"""The settings of queues, topics and subscriptions, with the cloud's defaults and limits. Durations are milliseconds."""
+"""Settings of queues, topics and subscriptions, with the cloud's defaults and limits. Durations are milliseconds."""
 
 import enum
 import json
@@ -115,6 +115,11 @@ class TopicSettings(_Settings):
         object.__setattr__(self, "status", EntityStatus(self.status))
         _check_sending(self)
         _check_times(self)
+
+    @property
+    def max_message_bytes(self) -> int:
+        """How many bytes a message may have."""
+        return self.max_message_size_in_kilobytes * 1024
 
     def for_intake(self) -> QueueSettings:
         """Return what decides which messages the topic takes, in the words of a queue."""

@@ -119,6 +119,20 @@ class JournalWriter:
             self._execute(QUERIES["put_entity"], entity)
             if entity.kind == EntityKind.SUBSCRIPTION:
                 self._subscriptions.add(entity.id)
+        self._carry_out_messages(journal)
+        for entity, session, state in journal.session_states:
+            if state is None:
+                self._execute(QUERIES["remove_session_state"], (entity, session))
+            else:
+                self._execute(QUERIES["put_session_state"], (entity, session, state))
+        if journal.seen:
+            self._put_seen(journal.seen)
+        for entity, time in journal.forgotten:
+            self._execute(QUERIES["forget_seen"], (*range_of(entity), time))
+        for entity in journal.dropped:
+            self._drop(entity)
+
+    def _carry_out_messages(self, journal: Journal) -> None:
         gone = set(journal.removed)
         unnamed = self._bodies_to_be_replaced(journal.rows) if self._subscriptions else set[int]()
         if journal.rows:
@@ -137,17 +151,6 @@ class JournalWriter:
             self._by_keys("remove_meta", gone)
             self._by_keys("remove_payload", gone)
         self._remove_bodies(unnamed)
-        for entity, session, state in journal.session_states:
-            if state is None:
-                self._execute(QUERIES["remove_session_state"], (entity, session))
-            else:
-                self._execute(QUERIES["put_session_state"], (entity, session, state))
-        if journal.seen:
-            self._put_seen(journal.seen)
-        for entity, time in journal.forgotten:
-            self._execute(QUERIES["forget_seen"], (*range_of(entity), time))
-        for entity in journal.dropped:
-            self._drop(entity)
 
     def _put_rows(self, rows: list[Row], gone: set[int]) -> None:
         # What is new and gone within one journal, a message that was received at once, is not written at all.
