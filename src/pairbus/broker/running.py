@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from pairbus.broker.certificates import Tls
 from pairbus.broker.config import BrokerConfig, NamespaceConfig
 from pairbus.broker.entities.settings import QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.broker.filters import Rule
@@ -17,17 +18,26 @@ from pairbus.broker.store.base import Store
 from pairbus.broker.store.memory import MemoryStore
 from pairbus.broker.store.sqlite import SqliteStore
 
+_EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 (it is only recognised)
 KEY_NAME = "RootManageSharedAccessKey"
 TOKENS_AT_ONCE = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a namespace can be reached. The connection string has its key: show it, and never log it."""
+    """Where a namespace can be reached. The connection strings have its key: show them, and never log them.
+
+    :ivar address: the SDK's ``custom_endpoint_address``, which a data client needs for TLS and for WebSocket.
+    :ivar tls_connection_string: for TLS; None: the broker does not speak it.
+    :ivar ca_file: the SDK's ``connection_verify`` for TLS; None: what the machine trusts anyway.
+    """
 
     namespace: str
     port: int
     connection_string: str
+    address: str = ""
+    tls_connection_string: str | None = None
+    ca_file: str | None = None
 
 
 class Broker:
@@ -40,12 +50,16 @@ class Broker:
         self._config = config
         self._clock = clock or _now
         self._servers: dict[str, NamespaceServer] = {}
+        self._tls: Tls | None = None
         self._keys = {namespace.name: secrets.token_urlsafe(32) for namespace in config.namespaces}
 
     async def start(self) -> None:
         """Open the stores and listen; what was started is stopped again when something fails."""
+        config = self._config
+        if config.tls is not None:
+            self._tls = Tls(config.tls, config.host, config.data)
         try:
-            for namespace in self._config.namespaces:
+            for namespace in config.namespaces:
                 await self._start(namespace)
         except BaseException:
             await self.stop()
@@ -55,7 +69,9 @@ class Broker:
         loop = asyncio.get_running_loop()
         store = self._store(config.name, loop)
         namespace = Namespace(config.name, store, clock=self._clock, tokens=_new_tokens().__next__)
-        server = self._servers[config.name] = NamespaceServer(namespace, loop)
+        server = self._servers[config.name] = NamespaceServer(
+            namespace, loop, tls=None if self._tls is None else self._tls.context
+        )
         for path, settings in config.queues.items():
             if namespace.find(path) is None:
                 namespace.create_queue(path, settings, lambda _refused: None)
@@ -163,19 +179,28 @@ class Broker:
         for server in self._servers.values():
             await server.stop()
         self._servers.clear()
+        if self._tls is not None:
+            self._tls.close()
 
     @property
     def endpoints(self) -> Mapping[str, Endpoint]:
         """Where each namespace can be reached, by name."""
-        return {
-            name: Endpoint(
-                name,
-                server.port,
-                f"Endpoint=sb://{self._config.host}:{server.port};SharedAccessKeyName={KEY_NAME};"
-                f"SharedAccessKey={self._keys[name]};UseDevelopmentEmulator=true",
-            )
-            for name, server in self._servers.items()
-        }
+        return {name: self._endpoint(name, server.port) for name, server in self._servers.items()}
+
+    def _endpoint(self, name: str, port: int) -> Endpoint:
+        address = f"sb://{_authority(self._config.host, port)}"
+        plain = f"Endpoint={address};SharedAccessKeyName={KEY_NAME};SharedAccessKey={self._keys[name]}"
+        emulator = f"{plain};UseDevelopmentEmulator=true"
+        if self._tls is None:
+            return Endpoint(name, port, emulator, address)
+        return Endpoint(name, port, emulator, address, plain, self._tls.ca_file)
+
+
+def _authority(host: str, port: int) -> str:
+    """Return where clients on this machine find a port; one that listens everywhere is also at localhost."""
+    if host in _EVERYWHERE:
+        host = "localhost"
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _nobody(_refused: RefusedError | None) -> None:
