@@ -31,6 +31,10 @@ class NamespaceManager(ServiceBusAdministrationClient):
         """Make a manager from the connection string that the data client has too."""
         return cast("Self", super().from_connection_string(conn_str, **options))
 
+    def __enter__(self) -> Self:
+        super().__enter__()
+        return self
+
 
 class _PlainTransport(RequestsTransport):
     def send(self, request: Any, **options: Any) -> Any:

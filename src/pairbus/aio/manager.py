@@ -31,6 +31,10 @@ class NamespaceManager(ServiceBusAdministrationClient):
         """Make a manager from the connection string that the data client has too."""
         return cast("Self", super().from_connection_string(conn_str, **options))
 
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        return self
+
 
 class _PlainTransport(AioHttpTransport):
     async def send(self, request: Any, **options: Any) -> Any:

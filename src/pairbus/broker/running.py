@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from pairbus.broker.atom.handler import Administration
 from pairbus.broker.certificates import Tls
 from pairbus.broker.config import BrokerConfig, NamespaceConfig
 from pairbus.broker.entities.settings import QueueSettings, SubscriptionSettings, TopicSettings
@@ -72,6 +73,7 @@ class Broker:
         server = self._servers[config.name] = NamespaceServer(
             namespace, loop, tls=None if self._tls is None else self._tls.context
         )
+        server.routes.administration = Administration(namespace, server.changed)
         for path, settings in config.queues.items():
             if namespace.find(path) is None:
                 namespace.create_queue(path, settings, lambda _refused: None)

@@ -169,10 +169,9 @@ class ServerConnection(asyncio.Protocol):
             case Opened():
                 self._arrived()
                 self._server.opened.add(self)
-            case Closed():
-                if self._transport is not None:
-                    self.flush()
-                    self._transport.close()
+            case Closed() if self._transport is not None:
+                self.flush()
+                self._transport.close()
             case _:
                 pass
 

@@ -9,6 +9,7 @@ from pairbus.broker.atom.documents import description, tag, text
 from pairbus.broker.atom.problems import bad_request, bad_value
 from pairbus.broker.atom.values import milliseconds, milliseconds_text, number, truth, truth_text
 from pairbus.broker.atom.xml import INSTANCE, Element
+from pairbus.broker.entities.runtime import Runtime
 from pairbus.broker.entities.settings import EntityStatus
 
 
@@ -122,12 +123,18 @@ def path_of(uri: str) -> str | None:
     return path.strip("/") or None
 
 
-def counts(numbers: Mapping[str, int]) -> str:
-    """Return the content of ``CountDetails``: which messages there are, by their states."""
+def counts(runtime: Runtime) -> str:
+    """Return the content of ``CountDetails``: how many messages there are, by what they wait for."""
     namespace = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
-    names = ("Active", "DeadLetter", "Scheduled", "Transfer", "TransferDeadLetter")
+    numbers = {
+        "Active": runtime.active_message_count,
+        "DeadLetter": runtime.dead_letter_message_count,
+        "Scheduled": runtime.scheduled_message_count,
+        "Transfer": runtime.transfer_message_count,
+        "TransferDeadLetter": runtime.transfer_dead_letter_message_count,
+    }
     return "".join(
-        f'<{name}MessageCount xmlns="{namespace}">{numbers.get(name, 0)}</{name}MessageCount>' for name in names
+        f'<{name}MessageCount xmlns="{namespace}">{count}</{name}MessageCount>' for name, count in numbers.items()
     )
 
 
@@ -190,13 +197,13 @@ TOPIC: Final = Kind(
         *_LIMITS,
         _WINDOW,
         _BATCHED,
-        *_told("SizeInBytes"),
-        Property("FilteringMessagesBeforePublishing", "filtering_messages_before_publishing", Form.TRUTH),
-        *_told("IsAnonymousAccessible", "AuthorizationRules"),
+        *_told("SizeInBytes", "FilteringMessagesBeforePublishing", "IsAnonymousAccessible", "AuthorizationRules"),
         _STATUS,
         *_told("CreatedAt", "UpdatedAt", "AccessedAt"),
         Property("SupportOrdering", "support_ordering", Form.TRUTH),
-        *_told("CountDetails", "SubscriptionCount", "SqlFilterCount", "CorrelationFilterCount"),
+        *_told("CountDetails", "SubscriptionCount"),
+        Property("SqlFilterCount", since="2024-05"),
+        Property("CorrelationFilterCount", since="2024-05"),
         _IDLE,
         _PARTITIONING,
         *_told("EntityAvailabilityStatus", "EnableSubscriptionPartitioning"),

@@ -117,6 +117,11 @@ def not_found_below(entity: str) -> ProblemError:
     return ProblemError(HTTPStatus.NOT_FOUND, f"Entity '{entity}' was not found. {MORE}")
 
 
+def precondition_failed() -> ProblemError:
+    """An entity is another one than the client has seen."""
+    return ProblemError(HTTPStatus.PRECONDITION_FAILED, "The precondition in the header 'If-Match' is not met")
+
+
 def not_allowed(method: str) -> ProblemError:
     """A method that the resource does not have."""
     return ProblemError(HTTPStatus.METHOD_NOT_ALLOWED, f"The specified HTTP verb ({method}) is not valid")

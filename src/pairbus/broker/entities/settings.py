@@ -55,6 +55,8 @@ class QueueSettings(_Settings):
 
     :ivar default_message_time_to_live: what a message has at most; None: no limit.
     :ivar auto_delete_on_idle: after how long without any use the queue deletes itself; None: never.
+    :ivar enable_partitioning: kept as it is told; a queue is in one piece either way.
+    :ivar enable_express: kept as it is told; messages are stored before a send is answered either way.
     """
 
     lock_duration: int = MINUTE
@@ -72,6 +74,8 @@ class QueueSettings(_Settings):
     forward_dead_lettered_messages_to: str | None = None
     max_message_size_in_kilobytes: int = 256
     user_metadata: str | None = None
+    enable_partitioning: bool = False
+    enable_express: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", EntityStatus(self.status))
@@ -97,6 +101,8 @@ class TopicSettings(_Settings):
     :ivar default_message_time_to_live: what a message has at most; None: no limit.
     :ivar auto_delete_on_idle: after how long without any use of it or its subscriptions the topic deletes itself;
         None: never.
+    :ivar enable_partitioning: kept as it is told; a topic is in one piece either way.
+    :ivar enable_express: kept as it is told; messages are stored before a send is answered either way.
     :ivar support_ordering: kept as it is told; messages are in order either way.
     """
 
@@ -110,6 +116,8 @@ class TopicSettings(_Settings):
     support_ordering: bool = True
     max_message_size_in_kilobytes: int = 256
     user_metadata: str | None = None
+    enable_partitioning: bool = False
+    enable_express: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", EntityStatus(self.status))

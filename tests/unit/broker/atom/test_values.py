@@ -40,7 +40,8 @@ def test_durations_are_read(written: str, expected: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "written", ["", "P", "PT", "P1DT", "1M", "00:01:00", "PT1", "PT1M ", "PT١M", "P1Y", "P10675200D", "P999999999D"]
+    "written",
+    ["", "P", "PT", "P1DT", "1M", "00:01:00", "PT1", "PT1M ", "PT\u0661M", "P1Y", "P10675200D", "P999999999D"],
 )
 def test_what_is_no_duration(written: str) -> None:
     with pytest.raises(ValueError, match="a duration of"):
@@ -74,7 +75,7 @@ def test_truth_and_numbers() -> None:
     assert [truth(text) for text in ("true", "1", "false", "0")] == [True, True, False, False]
     assert [truth_text(value) for value in (True, False)] == ["true", "false"]
     assert number("-12") == -12
-    for wrong in ("", "1.0", "1_0", " 1", "٣", "9" * 20):
+    for wrong in ("", "1.0", "1_0", " 1", "\u0663", "9" * 20):
         with pytest.raises(ValueError, match="a whole number"):
             number(wrong)
     with pytest.raises(ValueError, match="true or false"):

@@ -1,5 +1,7 @@
 """XML as it comes: what is read, and what is refused before it can cost anything."""
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,7 +43,8 @@ def test_what_is_refused(body: bytes) -> None:
 def test_namespaces_attributes_and_text() -> None:
     root = parse(
         f'<a:entry xmlns:a="{ATOM}" xmlns="{CONNECT}"><!-- no matter -->'
-        '<Rule xmlns:x="http://www.w3.org/2001/XMLSchema-instance" x:type="y:int" plain="p">1 &lt; <![CDATA[2 & 3]]></Rule>'
+        '<Rule xmlns:x="http://www.w3.org/2001/XMLSchema-instance" x:type="y:int" plain="p">'
+        "1 &lt; <![CDATA[2 & 3]]></Rule>"
         "</a:entry>".encode()
     )
     assert (root.namespace, root.name) == (ATOM, "entry")
@@ -75,7 +78,5 @@ def test_text_without_control_characters_is_read_as_it_was(value: str) -> None:
 
 @given(st.binary(max_size=300))
 def test_no_bytes_do_more_than_be_refused(body: bytes) -> None:
-    try:
+    with contextlib.suppress(XmlError):
         parse(b"<e>" + body)
-    except XmlError:
-        pass
