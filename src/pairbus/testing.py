@@ -1,5 +1,6 @@
 """What an application's own tests need: a broker that runs with them."""
 
+from pairbus.broker.auth.policies import Policy, Right
 from pairbus.broker.embedded import EmbeddedBroker
 from pairbus.broker.entities.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.broker.filters import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
@@ -11,7 +12,9 @@ __all__ = [
     "Endpoint",
     "EntityStatus",
     "FalseFilter",
+    "Policy",
     "QueueSettings",
+    "Right",
     "Rule",
     "SqlAction",
     "SqlFilter",

@@ -12,7 +12,7 @@ from pairbus.amqp.events import DeliveryReceived
 from pairbus.amqp.message import encode_data_section
 from pairbus.broker.entities.message import SEQUENCE_NUMBER
 from pairbus.testing import EmbeddedBroker
-from support.client import Client, ConnectionEndedError, Producer, Worker
+from support.client import Client, ConnectionEndedError, Login, Producer, Worker
 
 ROUNDS = int(os.environ.get("PAIRBUS_KILLS", "200"))
 
@@ -45,7 +45,7 @@ class Account:
 
 async def load_until_killed(broker: EmbeddedBroker, account: Account, seconds: float) -> None:
     """Send and complete as fast as it goes, and kill the broker in the middle of it."""
-    port = broker.endpoints["localhost"].port
+    port, login = broker.endpoints["localhost"].port, Login.of(broker.connection_string)
     by_delivery: dict[int, int] = {}
     sent: list[int] = []
 
@@ -57,7 +57,7 @@ async def load_until_killed(broker: EmbeddedBroker, account: Account, seconds: f
     def received(delivery: DeliveryReceived) -> None:
         by_delivery[delivery.delivery_id] = account.received(delivery)
 
-    producing, working = await Client.connect(port), await Client.connect(port)
+    producing, working = await Client.connect(port, login), await Client.connect(port, login)
     producer = Producer(
         producing, "orders", next_payload, window=200, on_accepted=lambda index: account.accepted.add(sent[index])
     )
@@ -74,7 +74,7 @@ async def load_until_killed(broker: EmbeddedBroker, account: Account, seconds: f
 
 async def drain(broker: EmbeddedBroker, account: Account, missing: set[int]) -> None:
     """Receive until everything is there that must be."""
-    client = await Client.connect(broker.endpoints["localhost"].port)
+    client = await Client.connect(broker.endpoints["localhost"].port, Login.of(broker.connection_string))
     done = asyncio.get_running_loop().create_future()
 
     def received(delivery: DeliveryReceived) -> None:

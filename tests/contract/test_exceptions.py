@@ -8,9 +8,6 @@ from azure.servicebus import exceptions
 
 LATER = {
     "MessagingEntityAlreadyExistsError": "only administration raises it",
-    "ServiceBusAuthenticationError": "access control: a token that is not good",
-    "ServiceBusAuthorizationError": "access control: a claim that is missing",
-    "ServiceBusCommunicationError": "the SDK raises it for a namespace that an endpoint does not serve",
     "ServiceBusServerBusyError": "faults on command: the broker does not throttle by itself",
 }
 

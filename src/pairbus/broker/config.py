@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
+from pairbus.broker.auth.documents import ENTRY, from_entries, to_entries
+from pairbus.broker.auth.policies import Policies
 from pairbus.broker.entities.settings import EntityStatus, QueueSettings
 from pairbus.errors import OptionError
 
@@ -26,6 +28,7 @@ class NamespaceConfig:
     name: str
     port: int = 0
     queues: Mapping[str, QueueSettings] = field(default_factory=dict[str, QueueSettings])
+    policies: Policies = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,8 @@ def from_file(
 ) -> BrokerConfig:
     """Read a ``Config.json`` of Microsoft's emulator: ``UserConfig``, ``Namespaces``, ``Queues``, ``Properties``.
 
-    Besides the emulator's properties of a queue it may have the cloud's other ones, and a namespace its ``Port``.
+    Besides the emulator's properties of a queue it may have the cloud's other ones, and a namespace its ``Port``;
+    namespaces and queues may have ``SharedAccessPolicies``.
     """
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
@@ -117,8 +121,10 @@ def to_document(config: BrokerConfig) -> dict[str, Any]:
         {
             "Name": namespace.name,
             "Port": namespace.port,
+            ENTRY: to_entries(namespace.policies),
             "Queues": [
-                {"Name": path, "Properties": _properties(settings)} for path, settings in namespace.queues.items()
+                {"Name": path, "Properties": _properties(settings), ENTRY: to_entries(settings.authorization_rules)}
+                for path, settings in namespace.queues.items()
             ],
         }
         for namespace in config.namespaces
@@ -142,11 +148,14 @@ def _namespace(entry: Mapping[str, Any], where: str, port: int) -> NamespaceConf
     for index, queue in enumerate(_list(entry, "Queues", where)):
         here = f"{where}.Queues[{index}]"
         table = _table(queue, here)
-        queues[_text(table, "Name", here)] = _settings(_table(table.get("Properties") or {}, here), here)
+        settings = _settings(_table(table.get("Properties") or {}, here), here)
+        rules = from_entries(table.get(ENTRY) or [], f"{here}.{ENTRY}")
+        queues[_text(table, "Name", here)] = replace(settings, authorization_rules=rules)
     own = entry.get("Port", port)
     if not isinstance(own, int) or isinstance(own, bool) or not 0 <= own <= MAX_PORT:
         raise OptionError(f"{where}.Port", own, f"0 to {MAX_PORT}; 0 is any that is free")
-    return NamespaceConfig(_text(entry, "Name", where), own, queues)
+    policies = from_entries(entry.get(ENTRY) or [], f"{where}.{ENTRY}")
+    return NamespaceConfig(_text(entry, "Name", where), own, queues, policies)
 
 
 _PROPERTIES: Final[Mapping[str, tuple[str, type | str]]] = {

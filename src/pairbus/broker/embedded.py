@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from pairbus.broker.auth.policies import Policies, Policy, as_rights, new_key, rotated, without
 from pairbus.broker.config import BrokerConfig, TlsConfig, from_options, to_document
 from pairbus.broker.entities.settings import QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.broker.filters import Rule
@@ -37,6 +38,8 @@ class EmbeddedBroker:
     :param process: run it in a process of its own, which :meth:`kill` can end as an outage would.
     :param clock: tells the broker the time, in milliseconds since the epoch; None: the machine's. A process of its own
         has only the machine's.
+    :param access_clock: tells the time by which access tokens expire, in the same way. Clients make their tokens by the
+        machine's clock: so this is the machine's too unless it is given, even if ``clock`` is another.
     """
 
     def __init__(
@@ -48,20 +51,22 @@ class EmbeddedBroker:
         tls: bool = False,
         process: bool = False,
         clock: Callable[[], int] | None = None,
+        access_clock: Callable[[], int] | None = None,
     ) -> None:
-        if process and clock is not None:
-            raise OptionError("clock", clock, "None with process=True: a process of its own has the machine's clock")
+        for option, given in (("clock", clock), ("access_clock", access_clock)):
+            if process and given is not None:
+                raise OptionError(option, given, "None with process=True: a process of its own has the machine's clock")
         config = from_options(list(namespaces), queues, port=0, data=data)
         self._config = replace(config, tls=TlsConfig()) if tls else config
         self._process_wanted = process
-        self._clock = clock
+        self._clocks = (clock, access_clock)
         self._endpoints: dict[str, Endpoint] = {}
         self._running: _InThread | _InProcess | None = None
 
     def start(self) -> Self:
         """Start it, and wait until it serves."""
         if self._running is None:
-            self._running = _InProcess(self._config) if self._process_wanted else _InThread(self._config, self._clock)
+            self._running = _InProcess(self._config) if self._process_wanted else _InThread(self._config, *self._clocks)
             self._endpoints = {endpoint.namespace: endpoint for endpoint in self._running.endpoints}
         return self
 
@@ -141,6 +146,45 @@ class EmbeddedBroker:
         """Take a rule away from a subscription while it runs, in this process."""
         self._here.run(self._here.broker.delete_rule(self._name(namespace), topic, subscription, name))
 
+    def create_policy(
+        self, name: str, rights: Iterable[str], *, entity: str | None = None, namespace: str | None = None
+    ) -> str:
+        """Make a shared access policy while it runs, of an entity or of the namespace; return its connection string.
+
+        :param rights: ``Send``, ``Listen``, or ``Manage``, which is all of them.
+        """
+        policy = Policy(name, as_rights(name, rights))
+        self._change_policies(namespace, entity, lambda policies: (*policies, policy))
+        return self.connection_string_for(name, entity=entity, namespace=namespace)
+
+    def delete_policy(self, name: str, *, entity: str | None = None, namespace: str | None = None) -> None:
+        """Delete a policy while it runs: tokens of its keys are refused from now on, what they have opened stays."""
+        self._change_policies(namespace, entity, lambda policies: without(policies, name))
+
+    def rotate_key(
+        self, name: str, *, secondary: bool = False, entity: str | None = None, namespace: str | None = None
+    ) -> str:
+        """Make a policy's primary, or secondary, key anew while it runs; return the connection string with it.
+
+        As in the cloud, tokens of the old key are refused at once, and what they have opened stays until they expire.
+        """
+        key = new_key()
+        self._change_policies(namespace, entity, lambda policies: rotated(policies, name, key, secondary=secondary))
+        return self.connection_string_for(name, secondary=secondary, entity=entity, namespace=namespace)
+
+    def connection_string_for(
+        self, policy: str, *, secondary: bool = False, entity: str | None = None, namespace: str | None = None
+    ) -> str:
+        """Return the connection string with a key of a policy: of the namespace, or of an entity (``EntityPath``)."""
+        broker = self._here.broker
+        return broker.connection_string(self._name(namespace), policy, entity=entity, secondary=secondary)
+
+    def _change_policies(
+        self, namespace: str | None, entity: str | None, change: Callable[[Policies], Policies]
+    ) -> None:
+        self._here.run(self._here.broker.change_policies(self._name(namespace), entity, change))
+        self._endpoints = {endpoint.namespace: endpoint for endpoint in self._here.endpoints}
+
     def _name(self, namespace: str | None) -> str:
         return next(iter(self._endpoints)) if namespace is None else namespace
 
@@ -178,17 +222,22 @@ class EmbeddedBroker:
 
 
 class _InThread:
-    def __init__(self, config: BrokerConfig, clock: Callable[[], int] | None) -> None:
+    def __init__(
+        self, config: BrokerConfig, clock: Callable[[], int] | None, access_clock: Callable[[], int] | None
+    ) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="pairbus broker", daemon=True)
         self._thread.start()
-        self.broker = Broker(config, clock=clock)
+        self.broker = Broker(config, clock=clock, access_clock=access_clock)
         try:
             self.run(self.broker.start())
         except BaseException:
             self._end()
             raise
-        self.endpoints = list(self.broker.endpoints.values())
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        return list(self.broker.endpoints.values())
 
     def wake(self) -> None:
         async def wake() -> None:

@@ -2,16 +2,17 @@
 
 import asyncio
 import os
-import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pairbus.broker.atom.handler import Administration
+from pairbus.broker.auth.policies import ROOT, Policies, find
 from pairbus.broker.certificates import Tls
 from pairbus.broker.config import BrokerConfig, NamespaceConfig
 from pairbus.broker.entities.settings import QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.broker.filters import Rule
+from pairbus.broker.keyring import Keyring
 from pairbus.broker.namespace import Namespace
 from pairbus.broker.refusals import Answer, RefusedError
 from pairbus.broker.server import NamespaceServer
@@ -20,7 +21,6 @@ from pairbus.broker.store.memory import MemoryStore
 from pairbus.broker.store.sqlite import SqliteStore
 
 _EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 (it is only recognised)
-KEY_NAME = "RootManageSharedAccessKey"
 TOKENS_AT_ONCE = 256
 
 
@@ -45,14 +45,22 @@ class Broker:
     """Serves namespaces until it is stopped. Use from within a running event loop.
 
     :param clock: tells the time, in milliseconds since the epoch; None: the machine's.
+    :param access_clock: tells the time by which access tokens expire; None: the machine's, by which clients make them.
     """
 
-    def __init__(self, config: BrokerConfig, *, clock: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        clock: Callable[[], int] | None = None,
+        access_clock: Callable[[], int] | None = None,
+    ) -> None:
         self._config = config
         self._clock = clock or _now
         self._servers: dict[str, NamespaceServer] = {}
         self._tls: Tls | None = None
-        self._keys = {namespace.name: secrets.token_urlsafe(32) for namespace in config.namespaces}
+        self._access_clock = access_clock or _now
+        self._keyrings: dict[str, Keyring] = {}
 
     async def start(self) -> None:
         """Open the stores and listen; what was started is stopped again when something fails."""
@@ -69,11 +77,21 @@ class Broker:
     async def _start(self, config: NamespaceConfig) -> None:
         loop = asyncio.get_running_loop()
         store = self._store(config.name, loop)
-        namespace = Namespace(config.name, store, clock=self._clock, tokens=_new_tokens().__next__)
+        namespace = Namespace(
+            config.name,
+            store,
+            clock=self._clock,
+            tokens=_new_tokens().__next__,
+            access_clock=self._access_clock,
+            address=self._config.host,
+        )
         server = self._servers[config.name] = NamespaceServer(
             namespace, loop, tls=None if self._tls is None else self._tls.context
         )
         server.routes.administration = Administration(namespace, server.changed)
+        file = None if self._config.data is None else self._config.data / f"{config.name.lower()}.keys.json"
+        keyring = self._keyrings[config.name] = Keyring(file, config.policies)
+        namespace.policies = keyring.policies
         for path, settings in config.queues.items():
             if namespace.find(path) is None:
                 namespace.create_queue(path, settings, lambda _refused: None)
@@ -162,6 +180,30 @@ class Broker:
             namespace, lambda target, answer: target.topics.delete_rule(topic, subscription, name, answer)
         )
 
+    async def change_policies(self, namespace: str, entity: str | None, change: Callable[[Policies], Policies]) -> None:
+        """Give an entity, or a namespace itself, other policies, and return when they are durable."""
+        if entity is not None:
+            await self._change(namespace, lambda target, answer: target.change_policies(entity, change, answer))
+            return
+        keyring = self._keyrings[namespace]
+        keyring.keep(change(keyring.policies))
+        self._servers[namespace].namespace.policies = keyring.policies
+
+    def connection_string(
+        self, namespace: str, policy: str = ROOT, *, entity: str | None = None, secondary: bool = False
+    ) -> str:
+        """Return what a client connects with, with the key of a policy of a namespace, or of an entity."""
+        return f"{self._secured(namespace, policy, entity, secondary=secondary)};UseDevelopmentEmulator=true"
+
+    def _secured(self, namespace: str, policy: str, entity: str | None = None, *, secondary: bool = False) -> str:
+        """Return what a client connects with by TLS."""
+        server = self._servers[namespace]
+        found = find(server.namespace.policies_of(entity or ""), policy)
+        return (
+            f"Endpoint=sb://{_authority(self._config.host, server.port)};SharedAccessKeyName={policy};"
+            f"SharedAccessKey={found.keys[secondary]}" + ("" if entity is None else f";EntityPath={entity}")
+        )
+
     async def _change(self, namespace: str, change: Callable[[Namespace, Answer], None]) -> None:
         server = self._servers[namespace]
         done = asyncio.get_running_loop().create_future()
@@ -191,11 +233,10 @@ class Broker:
 
     def _endpoint(self, name: str, port: int) -> Endpoint:
         address = f"sb://{_authority(self._config.host, port)}"
-        plain = f"Endpoint={address};SharedAccessKeyName={KEY_NAME};SharedAccessKey={self._keys[name]}"
-        emulator = f"{plain};UseDevelopmentEmulator=true"
+        plain = self.connection_string(name)
         if self._tls is None:
-            return Endpoint(name, port, emulator, address)
-        return Endpoint(name, port, emulator, address, plain, self._tls.ca_file)
+            return Endpoint(name, port, plain, address)
+        return Endpoint(name, port, plain, address, self._secured(name, ROOT), self._tls.ca_file)
 
 
 def _authority(host: str, port: int) -> str:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, Protocol
 
 from pairbus.amqp import (
@@ -29,14 +30,17 @@ from pairbus.amqp.events import (
     WindowOpened,
 )
 from pairbus.amqp.performatives import SENDER, Error, Source, Target
+from pairbus.broker.auth.policies import Right
+from pairbus.broker.auth.tokens import Refused
 from pairbus.broker.door import Door
 from pairbus.broker.namespace import Namespace
 from pairbus.broker.nodes.cbs import TokenNode
+from pairbus.broker.nodes.guard import Guard
 from pairbus.broker.nodes.management import ManagementNode, QueueManagementNode
 from pairbus.broker.nodes.receiving import ReceivingNode
 from pairbus.broker.nodes.requests import Answers, RequestsNode
 from pairbus.broker.nodes.sending import SendingNode
-from pairbus.broker.refusals import RefusedError
+from pairbus.broker.refusals import RefusedError, not_served
 from pairbus.broker.waiting import PATIENCE
 from pairbus.broker.web import Routes
 
@@ -75,7 +79,9 @@ class ServerConnection(asyncio.Protocol):
         self._namespace = server.namespace
         self._transport: asyncio.Transport | None = None
         options = ConnectionOptions(container_id=server.namespace.name, idle_timeout=IDLE_TIMEOUT)
-        self._connection = Connection(Side.SERVER, options, sasl=SaslServer(), now=server.monotonic())
+        self._guard = Guard(server.namespace.access, server.namespace.access_clock)
+        sasl = SaslServer(authenticate=self._guard.log_in)
+        self._connection = Connection(Side.SERVER, options, sasl=sasl, now=server.monotonic())
         self._answers: dict[str, Answers] = {}
 
     # --- the socket ----------------------------------------------------------------------------------------------
@@ -120,6 +126,9 @@ class ServerConnection(asyncio.Protocol):
     def tick(self, now: float) -> float | None:
         """Do what time demands; return when to come again."""
         self._handle(self._connection.tick(now))
+        self._guard.tick()
+        if self._guard.is_overdue:
+            self.close(Error(CONNECTION_FORCED, "No valid token was put to $cbs within 20 seconds."))
         self.flush()
         return self._connection.wake_at
 
@@ -166,14 +175,19 @@ class ServerConnection(asyncio.Protocol):
                 self._on_attach(link)
             case LinkDetached(link):
                 self._on_detach(link)
-            case Opened():
-                self._arrived()
-                self._server.opened.add(self)
+            case Opened(opened):
+                self._on_open(opened.hostname)
             case Closed() if self._transport is not None:
                 self.flush()
                 self._transport.close()
             case _:
                 pass
+
+    def _on_open(self, hostname: str | None) -> None:
+        self._arrived()
+        self._server.opened.add(self)
+        if hostname and not self._namespace.access.serves(hostname):
+            self._connection.close(not_served(hostname).error)
 
     @staticmethod
     def _on_deliveries(deliveries: list[DeliveryReceived]) -> None:
@@ -198,6 +212,8 @@ class ServerConnection(asyncio.Protocol):
 
     def _on_detach(self, link: object) -> None:
         context = getattr(link, "context", None)
+        if isinstance(link, SenderLink | ReceiverLink):
+            self._guard.forget(link)
         if isinstance(context, Answers) and isinstance(link, SenderLink):
             context.detach(link)
         elif isinstance(context, SendingNode | RequestsNode | ReceivingNode):
@@ -209,21 +225,25 @@ class ServerConnection(asyncio.Protocol):
         address = _address(link)
         try:
             if address.lower() == CBS:
-                self._attach_requests(link, CBS, TokenNode(self._answers_of(CBS), self._accept_token).handle)
+                self._attach_requests(link, CBS, TokenNode(self._answers_of(CBS), self._put_token).handle)
             elif address.lower().endswith(MANAGEMENT):
-                self._attach_requests(link, address.lower(), self._management(address).handle)
+                path = address[: -len(MANAGEMENT)]
+                self._let_in(link, path, *Right)
+                self._attach_requests(link, address.lower(), self._management(path, address.lower()).handle)
             else:
                 self._attach_entity(link, address)
         except RefusedError as refused:
             link.context = None
+            self._guard.forget(link)
             link.refuse(refused.error)
 
-    def _management(self, address: str) -> ManagementNode:
-        path, answers = address[: -len(MANAGEMENT)], self._answers_of(address.lower())
+    def _management(self, path: str, address: str) -> ManagementNode:
+        answers, changed = self._answers_of(address), self._server.changed
+        check = partial(self._guard.check, path)
         topic = self._namespace.topics.find(path)
         if topic is not None:
-            return ManagementNode(self._namespace, topic, answers, self._server.changed)
-        return QueueManagementNode(self._namespace, self._namespace.get(path), answers, self._server.changed)
+            return ManagementNode(self._namespace, topic, answers, changed, check)
+        return QueueManagementNode(self._namespace, self._namespace.get(path), answers, changed, check)
 
     def _attach_requests(self, link: SenderLink | ReceiverLink, address: str, handle: Callable[..., None]) -> None:
         if isinstance(link, SenderLink):
@@ -234,6 +254,7 @@ class ServerConnection(asyncio.Protocol):
             link.context.attached()
 
     def _attach_entity(self, link: SenderLink | ReceiverLink, address: str) -> None:
+        self._let_in(link, address, Right.LISTEN if isinstance(link, SenderLink) else Right.SEND)
         if isinstance(link, SenderLink):
             node = self._namespace.get(address)
             link.context = ReceivingNode(self._namespace, node, link, self._server.changed)
@@ -245,10 +266,16 @@ class ServerConnection(asyncio.Protocol):
     def _answers_of(self, address: str) -> Answers:
         return self._answers.setdefault(address, Answers())
 
-    def _accept_token(self, audience: str, token: str) -> bool:
-        del audience, token
-        self._connection.trust()
-        return True
+    def _let_in(self, link: SenderLink | ReceiverLink, path: str, *rights: Right) -> None:
+        """Refuse a client without any of these rights before it learns what there is; end the link once it has none."""
+        self._guard.check(path, *rights)
+        self._guard.watch(link, path, *rights)
+
+    def _put_token(self, kind: str, audience: str, token: str) -> Refused | None:
+        refused = self._guard.put_token(kind, audience, token)
+        if refused is None:
+            self._connection.trust()
+        return refused
 
 
 def gathered(events: list[Event]) -> Iterator[Event | list[DeliveryReceived]]:

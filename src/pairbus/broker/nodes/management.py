@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 from pairbus.amqp import AmqpError
-from pairbus.amqp.conditions import NOT_FOUND
+from pairbus.amqp.conditions import NOT_FOUND, UNAUTHORIZED_ACCESS
 from pairbus.amqp.performatives import Map
 from pairbus.amqp.types import Array, Timestamp
+from pairbus.broker.auth.policies import Right
 from pairbus.broker.entities.message import MESSAGE_STATE, Held, outgoing, read_incoming
 from pairbus.broker.entities.queue import Queue
 from pairbus.broker.entities.sessions import Sessions
@@ -29,7 +30,20 @@ VENDOR: Final = "com.microsoft:"
 OK: Final = 200
 NO_CONTENT: Final = 204
 BAD_REQUEST: Final = 400
-STATUS: Final = {MESSAGE_LOCK_LOST: 410, SESSION_LOCK_LOST: 410, MESSAGE_NOT_FOUND: 404, NOT_FOUND: 404}
+STATUS: Final = {
+    MESSAGE_LOCK_LOST: 410,
+    SESSION_LOCK_LOST: 410,
+    MESSAGE_NOT_FOUND: 404,
+    NOT_FOUND: 404,
+    UNAUTHORIZED_ACCESS: 401,
+}
+RIGHTS: Final = {
+    "schedule-message": Right.SEND,
+    "cancel-scheduled-message": Right.SEND,
+    "add-rule": Right.MANAGE,
+    "remove-rule": Right.MANAGE,
+}
+"""Which right an operation needs; what is not here needs Listen."""
 LONG: Final = 0x81
 TIMESTAMP: Final = 0x83
 STRING: Final = 0xA1
@@ -41,12 +55,21 @@ _DELETES: Final = 0
 
 
 class ManagementNode:
-    """Answers the management requests for what can be sent to: a topic, or a queue, of which more can be asked."""
+    """Answers the management requests for what can be sent to: a topic, or a queue, of which more can be asked.
+
+    :param check: refuses a client without a right.
+    """
 
     def __init__(
-        self, namespace: Namespace, entity: Queue | Topic, answers: Answers, changed: Callable[[], None]
+        self,
+        namespace: Namespace,
+        entity: Queue | Topic,
+        answers: Answers,
+        changed: Callable[[], None],
+        check: Callable[[Right], None],
     ) -> None:
         self._namespace = namespace
+        self._check = check
         self._entity = entity
         self._answers = answers
         self._changed = changed
@@ -62,6 +85,7 @@ class ManagementNode:
         value = request.body
         body = cast("Map", value) if isinstance(value, dict) else {}
         try:
+            self._check(RIGHTS.get(name.removeprefix(VENDOR), Right.LISTEN))
             if self._entity.is_deleted:
                 raise not_found(self._entity.path)
             if operation is None:
@@ -120,8 +144,15 @@ class ManagementNode:
 class QueueManagementNode(ManagementNode):
     """Answers the management requests for a queue, a subscription or a dead-letter queue."""
 
-    def __init__(self, namespace: Namespace, node: QueueNode, answers: Answers, changed: Callable[[], None]) -> None:
-        super().__init__(namespace, node.queue, answers, changed)
+    def __init__(
+        self,
+        namespace: Namespace,
+        node: QueueNode,
+        answers: Answers,
+        changed: Callable[[], None],
+        check: Callable[[Right], None],
+    ) -> None:
+        super().__init__(namespace, node.queue, answers, changed, check)
         self._node = node
         self._queue = node.queue
         self._operations = {

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from pairbus.broker.auth.policies import Policy, Right
 from pairbus.broker.entities.settings import DAY, MINUTE, SECOND, EntityStatus, QueueSettings
 from pairbus.errors import OptionError
 
@@ -23,6 +24,7 @@ def test_settings_survive_being_stored() -> None:
         auto_delete_on_idle=5 * MINUTE,
         status=EntityStatus.SEND_DISABLED,
         user_metadata="é",
+        authorization_rules=(Policy("a", (Right.SEND, Right.LISTEN)), Policy("b", (Right.MANAGE,))),
     )
     assert QueueSettings.from_json(settings.to_json()) == settings
 
