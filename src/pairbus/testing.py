@@ -2,7 +2,23 @@
 
 from pairbus.broker.auth.policies import Policy, Right
 from pairbus.broker.embedded import EmbeddedBroker
-from pairbus.broker.entities.settings import EntityStatus, QueueSettings
+from pairbus.broker.entities.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
+from pairbus.broker.filters import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
 from pairbus.broker.running import Endpoint
 
-__all__ = ["EmbeddedBroker", "Endpoint", "EntityStatus", "Policy", "QueueSettings", "Right"]
+__all__ = [
+    "CorrelationFilter",
+    "EmbeddedBroker",
+    "Endpoint",
+    "EntityStatus",
+    "FalseFilter",
+    "Policy",
+    "QueueSettings",
+    "Right",
+    "Rule",
+    "SqlAction",
+    "SqlFilter",
+    "SubscriptionSettings",
+    "TopicSettings",
+    "TrueFilter",
+]

@@ -15,7 +15,8 @@ from typing import IO, Any, Self
 from pairbus.broker.auth.policies import Policies, Policy, as_rights, new_key, rotated, without
 from pairbus.broker.config import BrokerConfig, TlsConfig, from_options, to_document
 from pairbus.broker.control import ask, socket_of
-from pairbus.broker.entities.settings import QueueSettings
+from pairbus.broker.entities.settings import QueueSettings, SubscriptionSettings, TopicSettings
+from pairbus.broker.filters import Rule
 from pairbus.broker.running import Broker, Endpoint
 from pairbus.errors import OptionError, PairbusError
 
@@ -98,6 +99,53 @@ class EmbeddedBroker:
     def delete_queue(self, path: str, *, namespace: str | None = None) -> None:
         """Delete a queue with its messages while it runs, in this process."""
         self._here.run(self._here.broker.delete_queue(self._name(namespace), path))
+
+    def create_topic(self, path: str, settings: TopicSettings | None = None, *, namespace: str | None = None) -> None:
+        """Make a topic while it runs, in this process, in a namespace or in the first one."""
+        self._here.run(self._here.broker.create_topic(self._name(namespace), path, settings or TopicSettings()))
+
+    def update_topic(self, path: str, settings: TopicSettings, *, namespace: str | None = None) -> None:
+        """Give a topic other settings while it runs, in this process."""
+        self._here.run(self._here.broker.update_topic(self._name(namespace), path, settings))
+
+    def delete_topic(self, path: str, *, namespace: str | None = None) -> None:
+        """Delete a topic with its subscriptions and their messages while it runs, in this process."""
+        self._here.run(self._here.broker.delete_topic(self._name(namespace), path))
+
+    def create_subscription(
+        self,
+        topic: str,
+        name: str,
+        settings: SubscriptionSettings | None = None,
+        rules: Iterable[Rule] = (),
+        *,
+        namespace: str | None = None,
+    ) -> None:
+        """Make a subscription while it runs, in this process; without rules it gets every message."""
+        settings = settings or SubscriptionSettings()
+        self._here.run(self._here.broker.create_subscription(self._name(namespace), topic, name, settings, list(rules)))
+
+    def update_subscription(
+        self, topic: str, name: str, settings: SubscriptionSettings, *, namespace: str | None = None
+    ) -> None:
+        """Give a subscription other settings while it runs, in this process."""
+        self._here.run(self._here.broker.update_subscription(self._name(namespace), topic, name, settings))
+
+    def delete_subscription(self, topic: str, name: str, *, namespace: str | None = None) -> None:
+        """Delete a subscription with its messages while it runs, in this process."""
+        self._here.run(self._here.broker.delete_subscription(self._name(namespace), topic, name))
+
+    def create_rule(self, topic: str, subscription: str, rule: Rule, *, namespace: str | None = None) -> None:
+        """Give a subscription one more rule while it runs, in this process."""
+        self._here.run(self._here.broker.create_rule(self._name(namespace), topic, subscription, rule))
+
+    def update_rule(self, topic: str, subscription: str, rule: Rule, *, namespace: str | None = None) -> None:
+        """Put a rule into the place of the one of the same name while it runs, in this process."""
+        self._here.run(self._here.broker.update_rule(self._name(namespace), topic, subscription, rule))
+
+    def delete_rule(self, topic: str, subscription: str, name: str, *, namespace: str | None = None) -> None:
+        """Take a rule away from a subscription while it runs, in this process."""
+        self._here.run(self._here.broker.delete_rule(self._name(namespace), topic, subscription, name))
 
     def create_policy(
         self, name: str, rights: Iterable[str], *, entity: str | None = None, namespace: str | None = None

@@ -14,7 +14,7 @@ from pairbus.amqp.conditions import (
 )
 from pairbus.amqp.performatives import Error
 from pairbus.amqp.types import Symbol
-from pairbus.errors import PairbusError
+from pairbus.errors import OptionError, PairbusError
 
 ARGUMENT_ERROR = Symbol("com.microsoft:argument-error")
 ENTITY_DISABLED = Symbol("com.microsoft:entity-disabled")
@@ -38,6 +38,13 @@ class RefusedError(PairbusError):
     def error(self) -> Error:
         """The refusal as AMQP puts it."""
         return Error(self.condition, self.description)
+
+
+class EntityExistsError(OptionError):
+    """An entity that is to be made and is there already."""
+
+    def __init__(self, kind: str, path: str) -> None:
+        super().__init__(kind, path, "there is an entity of this name already")
 
 
 Answer: TypeAlias = Callable[[RefusedError | None], None]
@@ -65,6 +72,11 @@ def full(path: str, limit: int) -> RefusedError:
         RESOURCE_LIMIT_EXCEEDED,
         f"The maximum entity size has been reached or exceeded for '{path}'. Max entity size in bytes: {limit}.",
     )
+
+
+def too_many(what: str) -> RefusedError:
+    """There is no room for one more entity."""
+    return RefusedError(RESOURCE_LIMIT_EXCEEDED, what)
 
 
 def store_failed(path: str, why: object) -> RefusedError:

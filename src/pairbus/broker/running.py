@@ -3,16 +3,18 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pairbus.broker.atom.handler import Administration
 from pairbus.broker.auth.policies import ROOT, Policies, find
 from pairbus.broker.certificates import Tls
 from pairbus.broker.config import BrokerConfig, NamespaceConfig
-from pairbus.broker.entities.settings import QueueSettings
+from pairbus.broker.entities.settings import QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.broker.faults.board import Fault
 from pairbus.broker.faults.script import Order, Scene, read_order
+from pairbus.broker.filters import Rule
 from pairbus.broker.keyring import Keyring
 from pairbus.broker.namespace import Namespace
 from pairbus.broker.refusals import Answer, RefusedError
@@ -91,6 +93,7 @@ class Broker:
         server = self._servers[config.name] = NamespaceServer(
             namespace, loop, tls=None if self._tls is None else self._tls.context
         )
+        server.routes.administration = Administration(namespace, server.changed)
         file = None if self._config.data is None else self._config.data / f"{config.name.lower()}.keys.json"
         keyring = self._keyrings[config.name] = Keyring(file, config.policies)
         namespace.policies = keyring.policies
@@ -130,6 +133,58 @@ class Broker:
         """Delete a queue with its messages, and return when that is durable."""
         await self._change(namespace, lambda target, answer: target.delete_queue(path, answer))
 
+    async def create_topic(self, namespace: str, path: str, settings: TopicSettings) -> None:
+        """Make a topic, and return when it is durable."""
+        await self._change(namespace, lambda target, answer: target.topics.create(path, settings, answer))
+
+    async def update_topic(self, namespace: str, path: str, settings: TopicSettings) -> None:
+        """Give a topic other settings, and return when they are durable."""
+        await self._change(namespace, lambda target, answer: target.topics.update(path, settings, answer))
+
+    async def delete_topic(self, namespace: str, path: str) -> None:
+        """Delete a topic with its subscriptions, and return when that is durable."""
+        await self._change(namespace, lambda target, answer: target.topics.delete(path, answer))
+
+    async def create_subscription(
+        self, namespace: str, topic: str, name: str, settings: SubscriptionSettings, rules: Sequence[Rule] = ()
+    ) -> None:
+        """Make a subscription with rules, and return when it is durable."""
+
+        def create(target: Namespace, answer: Answer) -> None:
+            target.topics.create_subscription(topic, name, settings, answer, *rules[:1])
+            for rule in rules[1:]:
+                target.topics.create_rule(topic, name, rule, _nobody)
+
+        await self._change(namespace, create)
+
+    async def update_subscription(self, namespace: str, topic: str, name: str, settings: SubscriptionSettings) -> None:
+        """Give a subscription other settings, and return when they are durable."""
+        await self._change(
+            namespace, lambda target, answer: target.topics.update_subscription(topic, name, settings, answer)
+        )
+
+    async def delete_subscription(self, namespace: str, topic: str, name: str) -> None:
+        """Delete a subscription with its messages, and return when that is durable."""
+        await self._change(namespace, lambda target, answer: target.topics.delete_subscription(topic, name, answer))
+
+    async def create_rule(self, namespace: str, topic: str, subscription: str, rule: Rule) -> None:
+        """Give a subscription one more rule, and return when it is durable."""
+        await self._change(
+            namespace, lambda target, answer: target.topics.create_rule(topic, subscription, rule, answer)
+        )
+
+    async def update_rule(self, namespace: str, topic: str, subscription: str, rule: Rule) -> None:
+        """Put a rule into the place of the one of the same name, and return when that is durable."""
+        await self._change(
+            namespace, lambda target, answer: target.topics.update_rule(topic, subscription, rule, answer)
+        )
+
+    async def delete_rule(self, namespace: str, topic: str, subscription: str, name: str) -> None:
+        """Take a rule away from a subscription, and return when that is durable."""
+        await self._change(
+            namespace, lambda target, answer: target.topics.delete_rule(topic, subscription, name, answer)
+        )
+
     async def change_policies(self, namespace: str, entity: str | None, change: Callable[[Policies], Policies]) -> None:
         """Give an entity, or a namespace itself, other policies, and return when they are durable."""
         if entity is not None:
@@ -146,28 +201,29 @@ class Broker:
         *,
         entity: str | None = None,
         secondary: bool = False,
-        tls: bool = False,
     ) -> str:
         """Return what a client connects with, with the key of a policy of a namespace, or of an entity."""
+        return f"{self._secured(namespace, policy, entity, secondary=secondary)};UseDevelopmentEmulator=true"
+
+    def _secured(self, namespace: str, policy: str, entity: str | None = None, *, secondary: bool = False) -> str:
+        """Return what a client connects with by TLS."""
         server = self._servers[namespace]
         found = find(server.namespace.policies_of(entity or ""), policy)
-        parts = [
-            f"Endpoint={self._address(namespace)}",
-            f"SharedAccessKeyName={policy}",
-            f"SharedAccessKey={found.keys[secondary]}",
-        ]
-        if entity is not None:
-            parts.append(f"EntityPath={entity}")
-        if not tls:
-            parts.append("UseDevelopmentEmulator=true")
-        return ";".join(parts)
+        return (
+            f"Endpoint=sb://{_authority(self._config.host, server.port)};SharedAccessKeyName={policy};"
+            f"SharedAccessKey={found.keys[secondary]}" + ("" if entity is None else f";EntityPath={entity}")
+        )
 
     # --- faults --------------------------------------------------------------------------------------------------
 
     def order(self, order: Order) -> int:
         """Switch a fault on, or off; return how many were switched off."""
         server = self._named(order.namespace)
-        if order.entity is not None and server.namespace.find(order.entity) is None:
+        if (
+            order.entity is not None
+            and server.namespace.find(order.entity) is None
+            and server.namespace.topics.find(order.entity) is None
+        ):
             raise OptionError("where", f"{order.namespace}/{order.entity}", "an entity that there is")
         if order.kind is None:
             cleared = server.switchboard.clear(entity=order.entity)
@@ -237,13 +293,11 @@ class Broker:
         return {name: self._endpoint(name, server.port) for name, server in self._servers.items()}
 
     def _endpoint(self, name: str, port: int) -> Endpoint:
-        address, plain = self._address(name), self.connection_string(name)
+        address = f"sb://{_authority(self._config.host, port)}"
+        plain = self.connection_string(name)
         if self._tls is None:
             return Endpoint(name, port, plain, address)
-        return Endpoint(name, port, plain, address, self.connection_string(name, tls=True), self._tls.ca_file)
-
-    def _address(self, namespace: str) -> str:
-        return f"sb://{_authority(self._config.host, self._servers[namespace].port)}"
+        return Endpoint(name, port, plain, address, self._secured(name, ROOT), self._tls.ca_file)
 
 
 def _authority(host: str, port: int) -> str:
@@ -251,6 +305,10 @@ def _authority(host: str, port: int) -> str:
     if host in _EVERYWHERE:
         host = "localhost"
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _nobody(_refused: RefusedError | None) -> None:
+    """Nobody waits for the answer: somebody waits for one that comes later."""
 
 
 def _now() -> int:

@@ -42,11 +42,11 @@ from pairbus.broker.faults.wire import DisturbedWire
 from pairbus.broker.namespace import Namespace
 from pairbus.broker.nodes.cbs import TokenNode
 from pairbus.broker.nodes.guard import Guard
-from pairbus.broker.nodes.management import ManagementNode
+from pairbus.broker.nodes.management import ManagementNode, QueueManagementNode
 from pairbus.broker.nodes.receiving import ReceivingNode
 from pairbus.broker.nodes.requests import Answers, RequestsNode
 from pairbus.broker.nodes.sending import SendingNode
-from pairbus.broker.refusals import RefusedError, not_found, not_served
+from pairbus.broker.refusals import RefusedError, not_served
 from pairbus.broker.waiting import PATIENCE
 from pairbus.broker.web import Request, Response, Routes
 
@@ -230,26 +230,25 @@ class ServerConnection(asyncio.Protocol):
                 self._on_disposition(event)
             case FlowChanged(link) if isinstance(link, SenderLink):
                 self._on_flow(link)
-            case Opened():
-                self._on_open(event.open.hostname)
             case WindowOpened(session):
                 self._on_window(session)
             case LinkRequested(link):
                 self._on_attach(link)
             case LinkDetached(link):
                 self._on_detach(link)
-            case Closed():
-                if self._transport is not None:
-                    self.flush()
-                    self._transport.close()
+            case Opened(opened):
+                self._on_open(opened.hostname)
+            case Closed() if self._transport is not None:
+                self.flush()
+                self._transport.close()
             case _:
                 pass
 
-    def _on_open(self, host: str | None) -> None:
+    def _on_open(self, hostname: str | None) -> None:
         self._arrived()
         self._server.opened.add(self)
-        if host and not self._namespace.access.serves(host):
-            self._connection.close(not_served(host).error)
+        if hostname and not self._namespace.access.serves(hostname):
+            self._connection.close(not_served(hostname).error)
 
     @staticmethod
     def _on_deliveries(deliveries: list[DeliveryReceived]) -> None:
@@ -297,17 +296,21 @@ class ServerConnection(asyncio.Protocol):
             elif address.lower().endswith(MANAGEMENT):
                 path = address[: -len(MANAGEMENT)]
                 self._let_in(link, path, *Right)
-                node = self._namespace.get(path)
-                answers = self._answers_of(address.lower())
-                check = partial(self._guard.check, path)
-                handle = ManagementNode(self._namespace, node, answers, self._server.changed, check).handle
-                self._attach_requests(link, address.lower(), handle)
+                self._attach_requests(link, address.lower(), self._management(path, address.lower()).handle)
             else:
                 self._attach_entity(link, address)
         except RefusedError as refused:
             link.context = None
             self._guard.forget(link)
             link.refuse(refused.error)
+
+    def _management(self, path: str, address: str) -> ManagementNode:
+        answers, changed = self._answers_of(address), self._server.changed
+        check = partial(self._guard.check, path)
+        topic = self._namespace.topics.find(path)
+        if topic is not None:
+            return ManagementNode(self._namespace, topic, answers, changed, check)
+        return QueueManagementNode(self._namespace, self._namespace.get(path), answers, changed, check)
 
     def _attach_requests(self, link: SenderLink | ReceiverLink, address: str, handle: Callable[..., None]) -> None:
         if isinstance(link, SenderLink):
@@ -319,13 +322,12 @@ class ServerConnection(asyncio.Protocol):
 
     def _attach_entity(self, link: SenderLink | ReceiverLink, address: str) -> None:
         self._let_in(link, address, Right.LISTEN if isinstance(link, SenderLink) else Right.SEND)
-        node = self._namespace.get(address)
         if isinstance(link, SenderLink):
+            node = self._namespace.get(address)
             link.context = ReceivingNode(self._namespace, node, link, self._server.changed)
         else:
-            if node.queue.dead is None:
-                raise not_found(address)
-            link.context = SendingNode(self._namespace, node.queue, link, self._server.changed)
+            entity = self._namespace.get_destination(address)
+            link.context = SendingNode(self._namespace, entity, link, self._server.changed)
         link.context.attached()
 
     def _answers_of(self, address: str) -> Answers:
