@@ -15,6 +15,7 @@ from pairbus.broker.config import BrokerConfig, from_options, to_document
 from pairbus.broker.entities.settings import QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.broker.filters import Rule
 from pairbus.broker.running import Broker, Endpoint
+from pairbus.broker.topic_documents import SubscriptionConfig, TopicConfig
 from pairbus.errors import OptionError, PairbusError
 
 START_SECONDS = 30.0
@@ -31,6 +32,8 @@ class EmbeddedBroker:
     :param namespaces: their names, with a port each if they are to have one: ``contoso:5700``.
     :param queues: queues to make: ``contoso/orders``, or just ``orders`` with one namespace; a mapping gives each its
         settings: ``{"orders": QueueSettings(requires_session=True)}``. A queue that ``data`` has already keeps its own.
+    :param topics: topics to make; a mapping gives each its subscriptions, ``{"orders": ["all", "audit"]}``, or all that
+        it is to be: ``{"orders": TopicConfig(subscriptions={"big": SubscriptionConfig(rules=[...])})}``.
     :param data: keep everything in this directory; None: in memory.
     :param process: run it in a process of its own, which :meth:`kill` can end as an outage would.
     :param clock: tells the broker the time, in milliseconds since the epoch; None: the machine's. A process of its own
@@ -42,13 +45,14 @@ class EmbeddedBroker:
         *,
         namespaces: Iterable[str] = ("localhost",),
         queues: Iterable[str] | Mapping[str, QueueSettings] = (),
+        topics: Iterable[str] | Mapping[str, TopicConfig | Iterable[str]] = (),
         data: Path | None = None,
         process: bool = False,
         clock: Callable[[], int] | None = None,
     ) -> None:
         if process and clock is not None:
             raise OptionError("clock", clock, "None with process=True: a process of its own has the machine's clock")
-        self._config = from_options(list(namespaces), queues, port=0, data=data)
+        self._config = from_options(list(namespaces), queues, topics, port=0, data=data)
         self._process_wanted = process
         self._clock = clock
         self._endpoints: dict[str, Endpoint] = {}
@@ -112,8 +116,8 @@ class EmbeddedBroker:
         namespace: str | None = None,
     ) -> None:
         """Make a subscription while it runs, in this process; without rules it gets every message."""
-        settings = settings or SubscriptionSettings()
-        self._here.run(self._here.broker.create_subscription(self._name(namespace), topic, name, settings, list(rules)))
+        config = SubscriptionConfig(settings or SubscriptionSettings(), list(rules))
+        self._here.run(self._here.broker.create_subscription(self._name(namespace), topic, name, config))
 
     def update_subscription(
         self, topic: str, name: str, settings: SubscriptionSettings, *, namespace: str | None = None
