@@ -13,7 +13,14 @@ from typing import Any, Self, cast
 import azure.servicebus as sync_sdk
 from azure.servicebus import aio as aio_sdk
 
-_AT_ONCE = ("get_queue_sender", "get_queue_receiver", "list_queue_sessions", "register")
+_AT_ONCE = (
+    "get_queue_sender",
+    "get_queue_receiver",
+    "get_topic_sender",
+    "get_subscription_receiver",
+    "list_queue_sessions",
+    "register",
+)
 """What does not wait in the asynchronous client either."""
 _WRAPPED = (
     sync_sdk.ServiceBusClient,
