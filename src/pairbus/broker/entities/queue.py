@@ -369,9 +369,12 @@ class Queue:
         """Set a message aside, to be received by its sequence number."""
         held = self._unlock(token, now)
         before = held.state
-        self._change(held, properties)
         held.state = RowState.DEFERRED
-        self._write(held)
+        if properties or held.is_unstored:
+            self._change(held, properties)
+            self._write(held)
+        else:  # its body stays where it is, which may be where those of other subscriptions are
+            self._store.journal.states.append((key_of(self.id, held.sequence), RowState.DEFERRED))
         self._set_aside(held)
 
         def durable(refused: RefusedError | None) -> None:

@@ -151,6 +151,21 @@ def test_copies_share_their_bytes(world: World) -> None:
     assert payloads[0] is payloads[1] is payloads[2]
 
 
+def test_a_copy_that_is_deferred_leaves_its_body_where_it_is(world: World) -> None:
+    world.subscribe("s")
+    world.send("a")
+    queue = world.namespace.get("orders/subscriptions/s").queue
+    (held,) = queue.take(1, world.now)
+    assert held.token is not None
+    world.commit()
+    queue.defer(held.token, world.now, world.answer)
+    assert (world.store.journal.rows, len(world.store.journal.states)) == ([], 1)
+    world.commit()
+    world.restart()
+    queue = world.namespace.get("orders/subscriptions/s").queue
+    assert [name_of(each) for each in queue.take_deferred([1], world.now)] == ["a"]
+
+
 def test_rules_without_an_action_make_one_copy_and_those_with_one_a_copy_each(world: World) -> None:
     rules = [Rule(name, SqlFilter("n > 0")) for name in "abc"]
     rules += [Rule(f"Set{name}", SqlFilter("n > 0"), SqlAction(f"SET {name} = n")) for name in "xy"]
