@@ -5,6 +5,7 @@ from pairbus.broker.embedded import EmbeddedBroker
 from pairbus.broker.entities.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.broker.filters import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
 from pairbus.broker.running import Endpoint
+from pairbus.broker.topic_documents import SubscriptionConfig, TopicConfig
 
 __all__ = [
     "CorrelationFilter",
@@ -18,7 +19,9 @@ __all__ = [
     "Rule",
     "SqlAction",
     "SqlFilter",
+    "SubscriptionConfig",
     "SubscriptionSettings",
+    "TopicConfig",
     "TopicSettings",
     "TrueFilter",
 ]

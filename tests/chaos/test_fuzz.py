@@ -164,7 +164,7 @@ async def fuzz(wanted: int, report: Callable[[str], None]) -> None:
 @asynccontextmanager
 async def serving() -> AsyncGenerator[tuple[Broker, NamespaceServer]]:
     queues = {"orders": QueueSettings(), "sessions": QueueSettings(requires_session=True)}
-    broker = Broker(BrokerConfig([NamespaceConfig("localhost", 0, queues, (Policy(ROOT, ALL, KEY),))]))
+    broker = Broker(BrokerConfig([NamespaceConfig("localhost", 0, queues, policies=(Policy(ROOT, ALL, KEY),))]))
     await broker.start()
     (server,) = broker._servers.values()  # pyright: ignore[reportPrivateUsage]
     yield broker, server

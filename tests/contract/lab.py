@@ -4,7 +4,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -15,7 +15,7 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBu
 from tests.contract.sdk import Sdk
 
 from pairbus.aio import NamespaceManager
-from pairbus.testing import EmbeddedBroker, QueueSettings
+from pairbus.testing import EmbeddedBroker, QueueSettings, TopicConfig
 
 T = TypeVar("T")
 L = TypeVar("L", ServiceBusSender, ServiceBusReceiver)
@@ -48,11 +48,19 @@ class Lab:
     """A broker with some queues, and clients on it. Everything that is opened is closed at its end."""
 
     def __init__(
-        self, sdk: Sdk, queues: Mapping[str, QueueSettings], data: Path | None, *, process: bool = False
+        self,
+        sdk: Sdk,
+        queues: Mapping[str, QueueSettings],
+        data: Path | None,
+        *,
+        topics: Mapping[str, TopicConfig | Iterable[str]] | None = None,
+        process: bool = False,
     ) -> None:
         self.sdk = sdk
         self.clock = Clock()
-        self.broker = EmbeddedBroker(queues=queues, data=data, process=process, clock=None if process else self.clock)
+        self.broker = EmbeddedBroker(
+            queues=queues, topics=topics or {}, data=data, process=process, clock=None if process else self.clock
+        )
         self._clients: list[ServiceBusClient | NamespaceManager] = []
         self._links: list[ServiceBusSender | ServiceBusReceiver] = []
         self._client: ServiceBusClient | None = None
@@ -114,17 +122,13 @@ class Lab:
         """Open a receiver."""
         return await self.open(self._shared().get_queue_receiver(queue, **options))
 
-    async def topic_sender(self, topic: str) -> ServiceBusSender:
+    async def topic_sender(self, topic: str = "orders") -> ServiceBusSender:
         """Open a sender to a topic."""
-        made = self._shared().get_topic_sender(topic)
-        self._links.append(made)
-        return await made.__aenter__()
+        return await self.open(self._shared().get_topic_sender(topic))
 
-    async def subscription_receiver(self, topic: str, subscription: str, **options: Any) -> ServiceBusReceiver:
+    async def subscriber(self, subscription: str, topic: str = "orders", **options: Any) -> ServiceBusReceiver:
         """Open a receiver of a subscription."""
-        made = self._shared().get_subscription_receiver(topic, subscription, **options)
-        self._links.append(made)
-        return await made.__aenter__()
+        return await self.open(self._shared().get_subscription_receiver(topic, subscription, **options))
 
     async def both(self, queue: str = "orders", **options: Any) -> tuple[ServiceBusSender, ServiceBusReceiver]:
         """Open a sender and a receiver at once."""

@@ -18,6 +18,7 @@ from pairbus.broker.control import ask, socket_of
 from pairbus.broker.entities.settings import QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.broker.filters import Rule
 from pairbus.broker.running import Broker, Endpoint
+from pairbus.broker.topic_documents import SubscriptionConfig, TopicConfig
 from pairbus.errors import OptionError, PairbusError
 
 START_SECONDS = 30.0
@@ -34,6 +35,8 @@ class EmbeddedBroker:
     :param namespaces: their names, with a port each if they are to have one: ``contoso:5700``.
     :param queues: queues to make: ``contoso/orders``, or just ``orders`` with one namespace; a mapping gives each its
         settings: ``{"orders": QueueSettings(requires_session=True)}``. A queue that ``data`` has already keeps its own.
+    :param topics: topics to make; a mapping gives each its subscriptions, ``{"orders": ["all", "audit"]}``, or all that
+        it is to be: ``{"orders": TopicConfig(subscriptions={"big": SubscriptionConfig(rules=[...])})}``.
     :param data: keep everything in this directory; None: in memory.
     :param tls: speak TLS too, with a certificate of its own; ``ca_file`` is what clients are to trust.
     :param process: run it in a process of its own, which :meth:`kill` can end as an outage would.
@@ -48,6 +51,7 @@ class EmbeddedBroker:
         *,
         namespaces: Iterable[str] = ("localhost",),
         queues: Iterable[str] | Mapping[str, QueueSettings] = (),
+        topics: Iterable[str] | Mapping[str, TopicConfig | Iterable[str]] = (),
         data: Path | None = None,
         tls: bool = False,
         process: bool = False,
@@ -57,7 +61,7 @@ class EmbeddedBroker:
         for option, given in (("clock", clock), ("access_clock", access_clock)):
             if process and given is not None:
                 raise OptionError(option, given, "None with process=True: a process of its own has the machine's clock")
-        config = from_options(list(namespaces), queues, port=0, data=data)
+        config = from_options(list(namespaces), queues, topics, port=0, data=data)
         self._config = replace(config, tls=TlsConfig()) if tls else config
         self._process_wanted = process
         self._clocks = (clock, access_clock)
@@ -122,8 +126,8 @@ class EmbeddedBroker:
         namespace: str | None = None,
     ) -> None:
         """Make a subscription while it runs, in this process; without rules it gets every message."""
-        settings = settings or SubscriptionSettings()
-        self._here.run(self._here.broker.create_subscription(self._name(namespace), topic, name, settings, list(rules)))
+        config = SubscriptionConfig(settings or SubscriptionSettings(), list(rules))
+        self._here.run(self._here.broker.create_subscription(self._name(namespace), topic, name, config))
 
     def update_subscription(
         self, topic: str, name: str, settings: SubscriptionSettings, *, namespace: str | None = None

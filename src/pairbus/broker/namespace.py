@@ -124,28 +124,26 @@ class Namespace(Registry):
     @property
     def wake_at(self) -> int | None:
         """When :meth:`tick` has something to do; None: not before something else happens."""
-        times = [node.queue.wake_at for node in self]
-        times += [node.sessions.wake_at for node in self if node.sessions is not None]
-        times += [node.consumers.wake_at for node in self]
+        times = [node.wake_at for node in self.stirred()]
         times += [topic.wake_at for topic in self.topics]
         return min((time for time in times if time is not None), default=None)
 
     def tick(self) -> None:
         """Do what is due."""
         now = self.clock()
-        for topic in self.topics:
-            topic.tick(now)
-        for node in list(self):
+        self.topics.tick(now)
+        for node in self.stirred():
             node.queue.tick(now)
             node.consumers.tick(now)
             if node.forward_to is not None:
                 self.forward(node)
             self.note_access(node)
-            if node.row.kind == EntityKind.QUEUE and node.queue.dead is not None:
-                idle = node.queue.settings.auto_delete_on_idle
-                if idle is not None and now - self.last_use(node, now) >= idle:
-                    self.delete_queue(node.queue.path, _nobody)
-        self.topics.tick(now)
+            self.let_rest(node)
+            idle = node.queue.settings.auto_delete_on_idle
+            if idle is None or node.row.kind != EntityKind.QUEUE or node.queue.is_deleted:
+                continue
+            if now - self.last_use(node, now) >= idle:
+                self.delete_queue(node.queue.path, _nobody)
 
 
 def _nobody(_refused: RefusedError | None) -> None:

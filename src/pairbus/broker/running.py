@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from pairbus.broker.server import NamespaceServer
 from pairbus.broker.store.base import Store
 from pairbus.broker.store.memory import MemoryStore
 from pairbus.broker.store.sqlite import SqliteStore
+from pairbus.broker.topic_documents import SubscriptionConfig, TopicConfig
 from pairbus.errors import OptionError
 
 _EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 (it is only recognised)
@@ -99,7 +100,9 @@ class Broker:
         namespace.policies = keyring.policies
         for path, settings in config.queues.items():
             if namespace.find(path) is None:
-                namespace.create_queue(path, settings, lambda _refused: None)
+                namespace.create_queue(path, settings, _nobody)
+        for path, topic in config.topics.items():
+            _make_topic(namespace, path, topic)
         await server.start(self._config.host, config.port)
         server.changed()
 
@@ -145,17 +148,9 @@ class Broker:
         """Delete a topic with its subscriptions, and return when that is durable."""
         await self._change(namespace, lambda target, answer: target.topics.delete(path, answer))
 
-    async def create_subscription(
-        self, namespace: str, topic: str, name: str, settings: SubscriptionSettings, rules: Sequence[Rule] = ()
-    ) -> None:
-        """Make a subscription with rules, and return when it is durable."""
-
-        def create(target: Namespace, answer: Answer) -> None:
-            target.topics.create_subscription(topic, name, settings, answer, *rules[:1])
-            for rule in rules[1:]:
-                target.topics.create_rule(topic, name, rule, _nobody)
-
-        await self._change(namespace, create)
+    async def create_subscription(self, namespace: str, topic: str, name: str, config: SubscriptionConfig) -> None:
+        """Make a subscription with its rules, and return when it is durable."""
+        await self._change(namespace, lambda target, answer: _make_subscription(target, topic, name, config, answer))
 
     async def update_subscription(self, namespace: str, topic: str, name: str, settings: SubscriptionSettings) -> None:
         """Give a subscription other settings, and return when they are durable."""
@@ -305,6 +300,22 @@ def _authority(host: str, port: int) -> str:
     if host in _EVERYWHERE:
         host = "localhost"
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _make_topic(namespace: Namespace, path: str, config: TopicConfig) -> None:
+    """Make a topic and its subscriptions; what is there already stays as it is."""
+    if namespace.topics.find(path) is None:
+        namespace.topics.create(path, config.settings, _nobody)
+    topic = namespace.topics.get(path)
+    for name, subscription in config.subscriptions.items():
+        if topic.find_subscription(name) is None:
+            _make_subscription(namespace, path, name, subscription, _nobody)
+
+
+def _make_subscription(namespace: Namespace, topic: str, name: str, config: SubscriptionConfig, answer: Answer) -> None:
+    namespace.topics.create_subscription(topic, name, config.settings, answer, *config.rules[:1])
+    for rule in config.rules[1:]:
+        namespace.topics.create_rule(topic, name, rule, _nobody)
 
 
 def _nobody(_refused: RefusedError | None) -> None:

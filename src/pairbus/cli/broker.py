@@ -25,6 +25,13 @@ def broker(
     queue: Annotated[
         list[str] | None, typer.Option(help="A queue to make if it is not there: contoso/orders, or just orders.")
     ] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option(help="A topic to make if it is not there: contoso/orders, or just orders.")
+    ] = None,
+    subscription: Annotated[
+        list[str] | None,
+        typer.Option(help="A subscription to make if it is not there, with its topic: contoso/orders/all."),
+    ] = None,
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="The first namespace's port; the next ones follow. 0: any free one.")
     ] = 5672,
@@ -55,6 +62,8 @@ def broker(
     Examples:
     `pairbus broker --queue orders` serves one namespace in memory on port 5672.
 
+    `pairbus broker --subscription orders/all --subscription orders/audit` serves a topic with two subscriptions.
+
     `pairbus broker --namespace contoso --namespace fabrikam --queue contoso/orders --data DIR` serves two, durable.
 
     """
@@ -62,11 +71,15 @@ def broker(
     from pairbus.broker.faults.script import read_script
 
     if config is not None:
-        if namespace or queue:
-            raise typer.BadParameter("give either --config, or --namespace and --queue", param_hint="--config")
+        if namespace or queue or topic or subscription:
+            raise typer.BadParameter(
+                "give either --config, or --namespace, --queue, --topic and --subscription", param_hint="--config"
+            )
         settings = from_file(config, port=port, host=host, data=data)
     else:
-        settings = from_options(namespace or (), queue or (), port=port, host=host, data=data)
+        settings = from_options(
+            namespace or (), queue or (), topic or (), subscription or (), port=port, host=host, data=data
+        )
     if tls or certificate is not None or key is not None:
         settings = replace(settings, tls=TlsConfig(certificate, key))
     scenes = [] if faults is None else read_script(faults)

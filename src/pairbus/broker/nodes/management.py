@@ -136,7 +136,8 @@ class ManagementNode:
     def _schedule(self, request: Request, body: Map) -> None:
         messages = [read_incoming(bytes(entry["message"])) for entry in body["messages"]]
         answered: Map = {}
-        numbers = self._entity.send(messages, self._now, self._when_durable(request, answered))
+        entity = self._namespace.get_destination(self._entity.path)  # no subscription, no dead-letter queue
+        numbers = entity.send(messages, self._now, self._when_durable(request, answered))
         answered["sequence-numbers"] = Array(LONG, numbers)
 
     def _cancel(self, request: Request, body: Map) -> None:
