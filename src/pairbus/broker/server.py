@@ -126,9 +126,7 @@ class ServerConnection(asyncio.Protocol):
     def close(self, error: Error) -> None:
         """End the connection with an error that the client hears."""
         self._connection.close(error)
-        self.flush()
-        if self._transport is not None:
-            self._transport.close()
+        self._hang_up()
 
     def abort(self) -> None:
         """End the connection with a client that does not read what it is sent."""
@@ -170,11 +168,14 @@ class ServerConnection(asyncio.Protocol):
                 self._arrived()
                 self._server.opened.add(self)
             case Closed():
-                if self._transport is not None:
-                    self.flush()
-                    self._transport.close()
+                self._hang_up()
             case _:
                 pass
+
+    def _hang_up(self) -> None:
+        self.flush()
+        if self._transport is not None:
+            self._transport.close()
 
     @staticmethod
     def _on_deliveries(deliveries: list[DeliveryReceived]) -> None:
