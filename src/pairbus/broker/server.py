@@ -151,9 +151,7 @@ class ServerConnection(asyncio.Protocol):
     def close(self, error: Error) -> None:
         """End the connection with an error that the client hears."""
         self._connection.close(error)
-        self.flush()
-        if self._transport is not None:
-            self._transport.close()
+        self._hang_up()
 
     def abort(self) -> None:
         """End the connection with a client that does not read what it is sent."""
@@ -238,9 +236,8 @@ class ServerConnection(asyncio.Protocol):
                 self._on_detach(link)
             case Opened(opened):
                 self._on_open(opened.hostname)
-            case Closed() if self._transport is not None:
-                self.flush()
-                self._transport.close()
+            case Closed():
+                self._hang_up()
             case _:
                 pass
 
@@ -249,6 +246,11 @@ class ServerConnection(asyncio.Protocol):
         self._server.opened.add(self)
         if hostname and not self._namespace.access.serves(hostname):
             self._connection.close(not_served(hostname).error)
+
+    def _hang_up(self) -> None:
+        self.flush()
+        if self._transport is not None:
+            self._transport.close()
 
     @staticmethod
     def _on_deliveries(deliveries: list[DeliveryReceived]) -> None:
