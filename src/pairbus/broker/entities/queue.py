@@ -7,7 +7,6 @@ It decides and keeps account; messages lie in the store. Whatever must be durabl
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from pairbus.amqp import Message
 from pairbus.amqp.performatives import Map
 from pairbus.broker.entities.intake import Intake
 from pairbus.broker.entities.lines import Line
@@ -118,8 +117,6 @@ class Queue:
             raise not_found(self.path)
         intake = self._intake
         intake.check(messages)
-        if len(messages) == 1 and not messages[0].is_ping and not intake.detects_duplicates:
-            return [self._send_one(messages[0], now, answer)]
         fresh = intake.first_of_each(messages, now)
         if len(fresh) < len(messages):
             answer = intake.unless_the_first_is_refused(messages, answer)
@@ -135,26 +132,6 @@ class Queue:
         numbers = {id(message): sequence_of(row.key) for message, row in zip(fresh, rows, strict=True)}
         return [numbers.get(id(message), 0) for message in messages]
 
-    def _send_one(self, message: Incoming, now: int, answer: Answer) -> int:
-        """Take a message as most are, which is worth a way of its own."""
-        size = len(message.payload)
-        self._intake.check_size(self.size + size)
-        row = self._intake.row(message, now)
-        self.size += size
-        journal = self._store.journal
-        journal.rows.append(row)
-
-        def durable(error: StoreError | None) -> None:
-            if error is None:
-                self._arrive(row, message.message)
-                answer(None)
-            else:
-                self.size -= size
-                answer(store_failed(self.path, error))
-
-        journal.durable.append(durable)
-        return sequence_of(row.key)
-
     def _insert(self, rows: list[Row], total: int, ids: list[str], answer: Answer) -> None:
         self.size += total
         journal = self._store.journal
@@ -162,8 +139,7 @@ class Queue:
 
         def durable(error: StoreError | None) -> None:
             if error is None:
-                for row in rows:
-                    self._arrive(row)
+                self._arrive(rows)
                 answer(None)
                 return
             self.size -= total
@@ -172,17 +148,21 @@ class Queue:
 
         journal.durable.append(durable)
 
-    def _arrive(self, row: Row, message: Message | None = None) -> None:
-        self._last_arrived = number = sequence_of(row.key)
-        if row.due is not None:
-            self._due_at = row.due if self._due_at is None else min(self._due_at, row.due)
-            self.scheduled_count += 1
-            return
-        if row.expires is not None:
-            self._expires_at = row.expires if self._expires_at is None else min(self._expires_at, row.expires)
-        self._line(row.session).push(number)
-        self._pool.keep_if_there_is_room(row, message)
-        self._announce(row.session)
+    def _arrive(self, rows: Sequence[Row]) -> None:
+        came: dict[str | None, None] = {}
+        for row in rows:
+            self._last_arrived = number = sequence_of(row.key)
+            if row.due is not None:
+                self._due_at = row.due if self._due_at is None else min(self._due_at, row.due)
+                self.scheduled_count += 1
+                continue
+            if row.expires is not None:
+                self._expires_at = row.expires if self._expires_at is None else min(self._expires_at, row.expires)
+            self._line(row.session).push(number)
+            self._pool.keep_if_there_is_room(row)
+            came[row.session] = None
+        for session in came:
+            self._announce(session)
 
     def _announce(self, session: str | None) -> None:
         if self.on_available is not None:
@@ -216,7 +196,7 @@ class Queue:
         missing = [number for number in numbers if number not in self.deferred]
         if missing:
             raise message_not_found(missing)
-        found = self._pool.fetch_all(numbers)
+        found = self._pool.fetch(numbers)
         self.deferred.difference_update(numbers)
         return self._take_away(found, now) if delete else self._lock(found, now, None)
 
@@ -251,12 +231,11 @@ class Queue:
         line = self.lines.get(session)
         taken: list[Held] = []
         while line is not None and len(taken) < most:
-            number = line.pop()
-            if number is None:
+            numbers = line.pop_many(most - len(taken))
+            if not numbers:
                 break
-            held = self._pool.fetch(number, line.ahead(FETCH))
-            if held is not None and not self._ends(held, now):
-                taken.append(held)
+            found = self._pool.fetch(numbers, line.ahead(FETCH))
+            taken += [held for held in found if not self._ends(held, now)]
         return taken
 
     def _is_spent(self, held: Held, now: int) -> bool:
@@ -496,9 +475,10 @@ class Queue:
             number = line.pop()
             if number is None:
                 return
-            held = self._pool.fetch(number, line.ahead(FETCH))
-            if held is None or self._ends(held, now):
+            found = self._pool.fetch([number], line.ahead(FETCH))
+            if not found or self._ends(found[0], now):
                 continue
+            held = found[0]
             try:
                 destination.send([forwarded(held, now)], now, self._when_forwarded(held, now))
             except RefusedError:

@@ -1,6 +1,6 @@
 """A client's link that sends to an entity."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from pairbus.amqp import AmqpError, ReceiverLink, split_batch
@@ -34,6 +34,34 @@ class SendingNode:
         self._link.accept(max_message_size=self._queue.settings.max_message_bytes)
         self._link.max_message_size += REFUSABLE  # the SDK reads why from a refusal, not from a detach
         self._link.grant(CREDIT)
+
+    def on_deliveries(self, deliveries: Sequence[DeliveryReceived]) -> None:
+        """Take what came together: single messages in one go, if there is nothing wrong with any of them."""
+        if len(deliveries) == 1 or not self._take_all(deliveries):
+            for delivery in deliveries:
+                self.on_delivery(delivery)
+
+    def _take_all(self, deliveries: Sequence[DeliveryReceived]) -> bool:
+        """Take many single messages with one answer; tell whether that went: if not, each is looked at on its own."""
+        link, limit = self._link, self._queue.settings.max_message_bytes
+        if any(delivery.message_format == BATCH_FORMAT or len(delivery.payload) > limit for delivery in deliveries):
+            return False
+
+        def answer(refused: RefusedError | None) -> None:
+            outcome = ACCEPTED if refused is None else rejected(refused.error)
+            for delivery in deliveries:
+                if not delivery.settled:
+                    link.settle(delivery, outcome)
+            self._changed()
+
+        try:
+            messages = [read_incoming(delivery.payload) for delivery in deliveries]
+            self._queue.send(messages, self._namespace.clock(), answer)
+        except (RefusedError, AmqpError):
+            return False
+        if link.credit < CREDIT // 2:
+            link.grant(CREDIT)
+        return True
 
     def on_delivery(self, delivery: DeliveryReceived) -> None:
         """Take a message or a batch."""
