@@ -7,6 +7,7 @@ from functools import partial
 from pairbus.broker.entities.queue import Queue
 from pairbus.broker.entities.sessions import Sessions
 from pairbus.broker.entities.settings import MAX_PATH, QueueSettings
+from pairbus.broker.metering import Meter
 from pairbus.broker.nodes.consumers import Consumers
 from pairbus.broker.refusals import Answer, RefusedError, disabled, not_found, store_failed
 from pairbus.broker.store.base import EntityRow, Store, StoreError
@@ -42,6 +43,7 @@ class Namespace:
         self.name = name
         self.store = store
         self.clock = clock
+        self.meter = Meter(name, clock)
         self._tokens = tokens
         self._nodes: dict[str, QueueNode] = {}
         self._last_id = 0
@@ -170,6 +172,7 @@ class Namespace:
     def tick(self) -> None:
         """Do what is due."""
         now = self.clock()
+        self.meter.tick(now)
         for node in list(self._nodes.values()):
             node.queue.tick(now)
             node.consumers.tick(now)

@@ -29,6 +29,7 @@ from pairbus.amqp.events import (
 )
 from pairbus.amqp.performatives import SENDER, Error, Source, Target
 from pairbus.broker.door import Door
+from pairbus.broker.metering import LinkMeter
 from pairbus.broker.namespace import Namespace
 from pairbus.broker.nodes.cbs import TokenNode
 from pairbus.broker.nodes.management import ManagementNode
@@ -76,6 +77,10 @@ class ServerConnection(asyncio.Protocol):
         options = ConnectionOptions(container_id=server.namespace.name, idle_timeout=IDLE_TIMEOUT)
         self._connection = Connection(Side.SERVER, options, sasl=SaslServer(), now=server.monotonic())
         self._answers: dict[str, Answers] = {}
+        self._client = ""
+        """How the client names itself."""
+        self._meters: dict[object, LinkMeter] = {}
+        """What each link has counted."""
 
     # --- the socket ----------------------------------------------------------------------------------------------
 
@@ -161,8 +166,9 @@ class ServerConnection(asyncio.Protocol):
                 self._on_attach(link)
             case LinkDetached(link):
                 self._on_detach(link)
-            case Opened():
+            case Opened(peer):
                 self._arrived()
+                self._client = str(peer.container_id)
                 self._server.opened.add(self)
             case Closed():
                 if self._transport is not None:
@@ -198,6 +204,7 @@ class ServerConnection(asyncio.Protocol):
             context.detach(link)
         elif isinstance(context, SendingNode | RequestsNode | ReceivingNode):
             context.detached()
+        self._forget_meter(link)
 
     # --- attaching -----------------------------------------------------------------------------------------------
 
@@ -209,12 +216,14 @@ class ServerConnection(asyncio.Protocol):
             elif address.lower().endswith(MANAGEMENT):
                 node = self._namespace.get(address[: -len(MANAGEMENT)])
                 answers = self._answers_of(address.lower())
-                handle = ManagementNode(self._namespace, node, answers, self._server.changed).handle
+                meter = self._meter(link, node.queue.path)
+                handle = ManagementNode(self._namespace, node, answers, self._server.changed, meter).handle
                 self._attach_requests(link, address.lower(), handle)
             else:
                 self._attach_entity(link, address)
         except RefusedError as refused:
             link.context = None
+            self._forget_meter(link)
             link.refuse(refused.error)
 
     def _attach_requests(self, link: SenderLink | ReceiverLink, address: str, handle: Callable[..., None]) -> None:
@@ -228,12 +237,22 @@ class ServerConnection(asyncio.Protocol):
     def _attach_entity(self, link: SenderLink | ReceiverLink, address: str) -> None:
         node = self._namespace.get(address)
         if isinstance(link, SenderLink):
-            link.context = ReceivingNode(self._namespace, node, link, self._server.changed)
+            meter = self._meter(link, node.queue.path)
+            link.context = ReceivingNode(self._namespace, node, link, self._server.changed, meter)
         else:
             if node.queue.dead is None:
                 raise not_found(address)
-            link.context = SendingNode(self._namespace, node.queue, link, self._server.changed)
+            meter = self._meter(link, node.queue.path)
+            link.context = SendingNode(self._namespace, node.queue, link, self._server.changed, meter)
         link.context.attached()
+
+    def _meter(self, link: SenderLink | ReceiverLink, entity: str) -> LinkMeter:
+        made = self._meters[link] = self._namespace.meter.attach(self._client, entity)
+        return made
+
+    def _forget_meter(self, link: object) -> None:
+        if link in self._meters:
+            self._namespace.meter.detach(self._meters.pop(link))
 
     def _answers_of(self, address: str) -> Answers:
         return self._answers.setdefault(address, Answers())

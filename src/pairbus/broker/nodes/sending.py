@@ -8,6 +8,7 @@ from pairbus.amqp.events import DeliveryReceived
 from pairbus.amqp.performatives import ACCEPTED, BATCH_FORMAT, Error, Rejected
 from pairbus.broker.entities.message import Incoming, read_incoming
 from pairbus.broker.entities.queue import Queue
+from pairbus.broker.metering import LinkMeter, Sends
 from pairbus.broker.namespace import Namespace
 from pairbus.broker.refusals import RefusedError, too_large
 
@@ -23,11 +24,14 @@ REFUSABLE = 4 * 1024 * 1024
 class SendingNode:
     """Takes messages into a queue; each is answered once it is durable."""
 
-    def __init__(self, namespace: Namespace, queue: Queue, link: ReceiverLink, changed: Changed) -> None:
+    def __init__(
+        self, namespace: Namespace, queue: Queue, link: ReceiverLink, changed: Changed, meter: LinkMeter
+    ) -> None:
         self._namespace = namespace
         self._queue = queue
         self._link = link
         self._changed = changed
+        self._sent = Sends(meter)
 
     def attached(self) -> None:
         """Begin."""
@@ -52,6 +56,7 @@ class SendingNode:
             for delivery in deliveries:
                 if not delivery.settled:
                     link.settle(delivery, outcome)
+            self._sent.ended(messages, refused)
             self._changed()
 
         try:
@@ -66,10 +71,12 @@ class SendingNode:
     def on_delivery(self, delivery: DeliveryReceived) -> None:
         """Take a message or a batch."""
         link = self._link
+        messages: list[Incoming] = []
 
         def answer(refused: RefusedError | None) -> None:
             if not delivery.settled:
                 link.settle(delivery, ACCEPTED if refused is None else rejected(refused.error))
+            self._sent.ended(messages, refused)
             self._changed()
 
         if link.credit < CREDIT // 2:
@@ -78,7 +85,8 @@ class SendingNode:
             limit = self._queue.settings.max_message_bytes
             if len(delivery.payload) > limit:
                 raise too_large(len(delivery.payload), limit)
-            self._queue.send(_messages(delivery), self._namespace.clock(), answer)
+            messages += _messages(delivery)
+            self._queue.send(messages, self._namespace.clock(), answer)
         except RefusedError as refused:
             answer(refused)
         except AmqpError as error:
