@@ -2,10 +2,10 @@
 
 import asyncio
 
-from pairbus.amqp import SenderLink, SentDelivery, build_message
-from pairbus.amqp.events import DispositionReceived, Event, FlowChanged
+from pairbus.amqp import ConnectionOptions, SenderLink, SentDelivery, build_message
+from pairbus.amqp.events import DeliveryReceived, DispositionReceived, Event, FlowChanged, LinkAttached
 from pairbus.amqp.message import build_batch, encode_data_section
-from pairbus.amqp.performatives import BATCH_FORMAT, DeliveryState, Target
+from pairbus.amqp.performatives import BATCH_FORMAT, DeliveryState, Source, Target
 from pairbus.testing import EmbeddedBroker
 from support.client import Client, Worker
 
@@ -78,3 +78,37 @@ def test_messages_that_come_together_are_accepted_together() -> None:
         assert asyncio.run(outcomes_of(port, "orders", payloads)) == ["Accepted"] * 50
         received = asyncio.run(bodies_in(port, "orders", 50))
     assert [payload.split(b"\xa0")[-1][1:] for payload in received] == [str(number).encode() for number in range(50)]
+
+
+async def take(port: int, path: str, count: int) -> int:
+    """Receive with more credit than the session's window lets pass at once."""
+    client = await Client.connect(port)
+    session = client.amqp.begin()
+    link = session.attach_receiver("taker", Source(path))
+    taken = 0
+    done = asyncio.get_running_loop().create_future()
+
+    def on_event(event: Event) -> None:
+        nonlocal taken
+        if isinstance(event, LinkAttached):
+            link.grant(count)
+        elif isinstance(event, DeliveryReceived):
+            taken += 1
+            if taken == count:
+                done.set_result(None)
+
+    client.handle(link, on_event)
+    client.flush()
+    await done
+    client.close()
+    assert count > session.incoming_window
+    return taken
+
+
+def test_a_receiver_with_more_credit_than_window_gets_all_it_asked_for() -> None:
+    count = 2 * ConnectionOptions("any").incoming_window
+    with EmbeddedBroker(queues=["orders"]) as broker:
+        port = broker.endpoints["localhost"].port
+        payloads = [(build_batch([message("x")] * 1000), BATCH_FORMAT)] * -(-count // 1000)
+        asyncio.run(outcomes_of(port, "orders", payloads))
+        assert asyncio.run(take(port, "orders", count)) == count

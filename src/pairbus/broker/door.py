@@ -54,6 +54,7 @@ class Door:
         self._amqp = amqp
         self._handler = handler
         self._tls = tls
+        self._has_told_of_tls = False
         self._listeners: list[socket.socket] = []
         self._welcoming: set[asyncio.Task[None]] = set()
         self._https: set[HttpConnection] = set()
@@ -145,7 +146,8 @@ class Door:
             first = b""
         self._loop.remove_reader(client)
         is_tls = first == bytes((TLS_HANDSHAKE,))
-        if is_tls and self._tls is None:
+        if is_tls and self._tls is None and not self._has_told_of_tls:
+            self._has_told_of_tls = True
             _LOGGER.warning("a client speaks TLS, which this broker was not told to do; start it with --tls")
         if not first or (is_tls and self._tls is None):
             self.room.leave(ticket)

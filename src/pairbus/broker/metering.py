@@ -230,6 +230,28 @@ class Meter:
         ]
 
 
+class ConnectionMeter:
+    """The meters of one client's links.
+
+    :ivar client: how the client names itself.
+    """
+
+    def __init__(self, meter: Meter) -> None:
+        self.client = ""
+        self._meter = meter
+        self._links: dict[object, LinkMeter] = {}
+
+    def attach(self, link: object, entity: str) -> LinkMeter:
+        """Begin to count what is done on a link at an entity."""
+        made = self._links[link] = self._meter.attach(self.client, entity)
+        return made
+
+    def detach(self, link: object) -> None:
+        """Take note that a link has gone, or was refused."""
+        if link in self._links:
+            self._meter.detach(self._links.pop(link))
+
+
 def charged(sizes: Sequence[int]) -> int:
     """Return how many operations messages of these sizes are charged as: quicker than the rule where they are small."""
     return len(sizes) if max(sizes, default=STEP_BYTES + 1) <= STEP_BYTES else operations(sizes)

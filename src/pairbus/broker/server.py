@@ -26,17 +26,18 @@ from pairbus.amqp.events import (
     LinkDetached,
     LinkRequested,
     Opened,
+    WindowOpened,
 )
 from pairbus.amqp.performatives import SENDER, Error, Source, Target
 from pairbus.broker.door import Door
-from pairbus.broker.metering import LinkMeter
+from pairbus.broker.metering import ConnectionMeter
 from pairbus.broker.namespace import Namespace
 from pairbus.broker.nodes.cbs import TokenNode
-from pairbus.broker.nodes.management import ManagementNode
+from pairbus.broker.nodes.management import ManagementNode, QueueManagementNode
 from pairbus.broker.nodes.receiving import ReceivingNode
 from pairbus.broker.nodes.requests import Answers, RequestsNode
 from pairbus.broker.nodes.sending import SendingNode
-from pairbus.broker.refusals import RefusedError, not_found
+from pairbus.broker.refusals import RefusedError
 from pairbus.broker.waiting import PATIENCE
 from pairbus.broker.web import Routes
 
@@ -77,10 +78,7 @@ class ServerConnection(asyncio.Protocol):
         options = ConnectionOptions(container_id=server.namespace.name, idle_timeout=IDLE_TIMEOUT)
         self._connection = Connection(Side.SERVER, options, sasl=SaslServer(), now=server.monotonic())
         self._answers: dict[str, Answers] = {}
-        self._client = ""
-        """How the client names itself."""
-        self._meters: dict[object, LinkMeter] = {}
-        """What each link has counted."""
+        self._meters = ConnectionMeter(server.namespace.meter)
 
     # --- the socket ----------------------------------------------------------------------------------------------
 
@@ -162,18 +160,21 @@ class ServerConnection(asyncio.Protocol):
                 self._on_disposition(event)
             case FlowChanged(link) if isinstance(link, SenderLink):
                 self._on_flow(link)
+            case WindowOpened(session):
+                for link in list(session.links.values()):
+                    if isinstance(link, SenderLink):
+                        self._on_flow(link)
             case LinkRequested(link):
                 self._on_attach(link)
             case LinkDetached(link):
                 self._on_detach(link)
             case Opened(peer):
                 self._arrived()
-                self._client = str(peer.container_id)
+                self._meters.client = str(peer.container_id)
                 self._server.opened.add(self)
-            case Closed():
-                if self._transport is not None:
-                    self.flush()
-                    self._transport.close()
+            case Closed() if self._transport is not None:
+                self.flush()
+                self._transport.close()
             case _:
                 pass
 
@@ -204,7 +205,7 @@ class ServerConnection(asyncio.Protocol):
             context.detach(link)
         elif isinstance(context, SendingNode | RequestsNode | ReceivingNode):
             context.detached()
-        self._forget_meter(link)
+        self._meters.detach(link)
 
     # --- attaching -----------------------------------------------------------------------------------------------
 
@@ -214,17 +215,23 @@ class ServerConnection(asyncio.Protocol):
             if address.lower() == CBS:
                 self._attach_requests(link, CBS, TokenNode(self._answers_of(CBS), self._accept_token).handle)
             elif address.lower().endswith(MANAGEMENT):
-                node = self._namespace.get(address[: -len(MANAGEMENT)])
-                answers = self._answers_of(address.lower())
-                meter = self._meter(link, node.queue.path)
-                handle = ManagementNode(self._namespace, node, answers, self._server.changed, meter).handle
-                self._attach_requests(link, address.lower(), handle)
+                self._attach_requests(link, address.lower(), self._management(link, address).handle)
             else:
                 self._attach_entity(link, address)
         except RefusedError as refused:
             link.context = None
-            self._forget_meter(link)
+            self._meters.detach(link)
             link.refuse(refused.error)
+
+    def _management(self, link: SenderLink | ReceiverLink, address: str) -> ManagementNode:
+        path, answers = address[: -len(MANAGEMENT)], self._answers_of(address.lower())
+        topic = self._namespace.topics.find(path)
+        if topic is not None:
+            meter = self._meters.attach(link, topic.path)
+            return ManagementNode(self._namespace, topic, answers, self._server.changed, meter)
+        node = self._namespace.get(path)
+        meter = self._meters.attach(link, node.queue.path)
+        return QueueManagementNode(self._namespace, node, answers, self._server.changed, meter)
 
     def _attach_requests(self, link: SenderLink | ReceiverLink, address: str, handle: Callable[..., None]) -> None:
         if isinstance(link, SenderLink):
@@ -235,24 +242,15 @@ class ServerConnection(asyncio.Protocol):
             link.context.attached()
 
     def _attach_entity(self, link: SenderLink | ReceiverLink, address: str) -> None:
-        node = self._namespace.get(address)
         if isinstance(link, SenderLink):
-            meter = self._meter(link, node.queue.path)
+            node = self._namespace.get(address)
+            meter = self._meters.attach(link, node.queue.path)
             link.context = ReceivingNode(self._namespace, node, link, self._server.changed, meter)
         else:
-            if node.queue.dead is None:
-                raise not_found(address)
-            meter = self._meter(link, node.queue.path)
-            link.context = SendingNode(self._namespace, node.queue, link, self._server.changed, meter)
+            entity = self._namespace.get_destination(address)
+            meter = self._meters.attach(link, entity.path)
+            link.context = SendingNode(self._namespace, entity, link, self._server.changed, meter)
         link.context.attached()
-
-    def _meter(self, link: SenderLink | ReceiverLink, entity: str) -> LinkMeter:
-        made = self._meters[link] = self._namespace.meter.attach(self._client, entity)
-        return made
-
-    def _forget_meter(self, link: object) -> None:
-        if link in self._meters:
-            self._namespace.meter.detach(self._meters.pop(link))
 
     def _answers_of(self, address: str) -> Answers:
         return self._answers.setdefault(address, Answers())

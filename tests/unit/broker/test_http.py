@@ -52,7 +52,7 @@ class Peer:
         """Send pieces, as long as the connection is read from."""
         for piece in pieces:
             while self.wire.paused and not self.wire.is_closing():
-                await asyncio.sleep(0)
+                await turns(1)
             if self.wire.is_closing():
                 return
             self.http.data_received(piece)
@@ -90,7 +90,8 @@ def test_keep_alive_pipelining_and_head_in_pieces_of_any_size() -> None:
         b"GET /a%20b?Top=1&top=2&x HTTP/1.1\r\nHost: x\r\n\r\n"
         b"HEAD /b HTTP/1.1\r\nHost: x\r\n\r\n"
         b"PUT //$metrics/q HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"
-        b"POST http://h:1/d?q=1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1;e=1\r\nc\r\n0\r\n\r\n"
+        b"POST http://h:1/d?q=1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"2\r\nab\r\n1;e=1\r\nc\r\n0\r\n\r\n"
     )
 
     async def scenario() -> None:

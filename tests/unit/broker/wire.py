@@ -1,7 +1,6 @@
 """A transport without a socket, for protocols of the broker's that are handed bytes."""
 
 import asyncio
-from collections.abc import Callable
 
 from pairbus.broker.waiting import WaitingRoom
 
@@ -60,10 +59,3 @@ async def turns(count: int = 5) -> None:
     """Let what was planned have its turn."""
     for _ in range(count):
         await asyncio.sleep(0)
-
-
-def in_loop(test: Callable[[], object]) -> None:
-    """Run a coroutine function in a loop of its own."""
-    coroutine = test()
-    assert asyncio.iscoroutine(coroutine)
-    asyncio.run(coroutine)

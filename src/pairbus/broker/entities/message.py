@@ -37,6 +37,7 @@ class Incoming:
 
     :ivar time_to_live: milliseconds, None: none was given.
     :ivar due: when it is to become active, None: at once.
+    :ivar is_forwarded: whether another entity has sent it on, and its first number is known.
     """
 
     payload: bytes
@@ -45,6 +46,7 @@ class Incoming:
     time_to_live: int | None = None
     due: int | None = None
     is_ping: bool = False
+    is_forwarded: bool = False
 
 
 def read_incoming(payload: bytes) -> Incoming:
@@ -189,9 +191,19 @@ def forwarded(held: Held, now: int) -> Incoming:
     annotations = {ENQUEUED_NUMBER: held.sequence, **message.message_annotations()}
     incoming = read_incoming(message.rewritten(message_annotations=annotations))
     incoming.due = None
+    incoming.is_forwarded = True
     if held.expires is not None:
         incoming.time_to_live = held.expires - now
     return incoming
+
+
+def stamped(incoming: Incoming, number: int) -> bytes:
+    """Return a message as a topic keeps it: with its number there, unless it had one before it was forwarded."""
+    message = Message(incoming.payload)
+    annotations = message.message_annotations()
+    if incoming.is_forwarded and ENQUEUED_NUMBER in annotations:
+        return incoming.payload
+    return message.rewritten(message_annotations={**annotations, ENQUEUED_NUMBER: number})
 
 
 def dead_lettered(payload: bytes, reason: str | None, description: str | None, source: str) -> bytes:

@@ -5,7 +5,7 @@ It decides and keeps account; messages lie in the store. Whatever must be durabl
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 from pairbus.amqp.performatives import Map
 from pairbus.broker.entities.intake import Intake
@@ -38,6 +38,14 @@ AT_ONCE: Final = 256
 
 EXPIRED: Final = ("TTLExpiredException", "The message expired and was dead lettered.")
 EXHAUSTED: Final = "MaxDeliveryCountExceeded"
+
+
+class Destination(Protocol):
+    """What messages can be sent to: a queue or a topic."""
+
+    def send(self, messages: Sequence[Incoming], now: int, answer: Answer) -> list[int]:
+        """Take messages, all or none."""
+        ...
 
 
 class Queue:
@@ -101,10 +109,6 @@ class Queue:
         """Its settings."""
         return self._intake.settings
 
-    def entity_row(self) -> EntityRow:
-        """Return the queue as it is stored."""
-        return EntityRow(self.id, self.path, self.settings.to_json(), self._intake.next_sequence)
-
     # --- coming in -----------------------------------------------------------------------------------------------
 
     def send(self, messages: Sequence[Incoming], now: int, answer: Answer) -> list[int]:
@@ -163,6 +167,19 @@ class Queue:
             came[row.session] = None
         for session in came:
             self._announce(session)
+
+    def expect_copy(self, message: Incoming, now: int) -> Row:
+        """Make room for a message that a topic stores here, and return its row; :meth:`settle_copies` follows."""
+        row = self._intake.row(message, now)
+        self.size += len(row.payload)
+        return row
+
+    def settle_copies(self, rows: Sequence[Row], *, is_stored: bool) -> None:
+        """Take the messages that a topic has stored here, or make up for those that it could not store."""
+        if is_stored:
+            self._arrive(rows)
+        else:
+            self.size -= sum(len(row.payload) for row in rows)
 
     def _announce(self, session: str | None) -> None:
         if self.on_available is not None:
@@ -468,8 +485,8 @@ class Queue:
         row = Row(self._intake.new_key(), RowState.ACTIVE, now, None, None, None, deliveries, payload)
         self._insert([row], len(payload), [], answer)
 
-    def forward(self, destination: "Queue", now: int) -> None:
-        """Move what can be received to another queue, in its order; what that refuses stays, to be tried again."""
+    def forward(self, destination: Destination, now: int) -> None:
+        """Move what can be received to another entity, in its order; what that refuses stays, to be tried again."""
         line = self.lines.get(None)
         while line is not None and now >= self._forward_at:
             number = line.pop()

@@ -8,6 +8,7 @@ from pairbus.amqp.events import DeliveryReceived
 from pairbus.amqp.performatives import ACCEPTED, BATCH_FORMAT, Error, Rejected
 from pairbus.broker.entities.message import Incoming, read_incoming
 from pairbus.broker.entities.queue import Queue
+from pairbus.broker.entities.topic import Topic
 from pairbus.broker.metering import LinkMeter, Sends
 from pairbus.broker.namespace import Namespace
 from pairbus.broker.refusals import RefusedError, too_large
@@ -22,20 +23,20 @@ REFUSABLE = 4 * 1024 * 1024
 
 
 class SendingNode:
-    """Takes messages into a queue; each is answered once it is durable."""
+    """Takes messages into a queue or a topic; each is answered once it is durable."""
 
     def __init__(
-        self, namespace: Namespace, queue: Queue, link: ReceiverLink, changed: Changed, meter: LinkMeter
+        self, namespace: Namespace, entity: Queue | Topic, link: ReceiverLink, changed: Changed, meter: LinkMeter
     ) -> None:
         self._namespace = namespace
-        self._queue = queue
+        self._entity = entity
         self._link = link
         self._changed = changed
         self._sent = Sends(meter)
 
     def attached(self) -> None:
         """Begin."""
-        self._link.accept(max_message_size=self._queue.settings.max_message_bytes)
+        self._link.accept(max_message_size=self._entity.settings.max_message_bytes)
         self._link.max_message_size += REFUSABLE  # the SDK reads why from a refusal, not from a detach
         self._link.grant(CREDIT)
 
@@ -47,7 +48,7 @@ class SendingNode:
 
     def _take_all(self, deliveries: Sequence[DeliveryReceived]) -> bool:
         """Take many single messages with one answer; tell whether that went: if not, each is looked at on its own."""
-        link, limit = self._link, self._queue.settings.max_message_bytes
+        link, limit = self._link, self._entity.settings.max_message_bytes
         if any(delivery.message_format == BATCH_FORMAT or len(delivery.payload) > limit for delivery in deliveries):
             return False
 
@@ -61,7 +62,7 @@ class SendingNode:
 
         try:
             messages = [read_incoming(delivery.payload) for delivery in deliveries]
-            self._queue.send(messages, self._namespace.clock(), answer)
+            self._entity.send(messages, self._namespace.clock(), answer)
         except (RefusedError, AmqpError):
             return False
         if link.credit < CREDIT // 2:
@@ -82,11 +83,11 @@ class SendingNode:
         if link.credit < CREDIT // 2:
             link.grant(CREDIT)
         try:
-            limit = self._queue.settings.max_message_bytes
+            limit = self._entity.settings.max_message_bytes
             if len(delivery.payload) > limit:
                 raise too_large(len(delivery.payload), limit)
             messages += _messages(delivery)
-            self._queue.send(messages, self._namespace.clock(), answer)
+            self._entity.send(messages, self._namespace.clock(), answer)
         except RefusedError as refused:
             answer(refused)
         except AmqpError as error:
