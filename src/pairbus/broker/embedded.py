@@ -33,6 +33,8 @@ class EmbeddedBroker:
     :param queues: queues to make: ``contoso/orders``, or just ``orders`` with one namespace; a mapping gives each its
         settings: ``{"orders": QueueSettings(requires_session=True)}``. A queue that ``data`` has already keeps its own.
     :param data: keep everything in this directory; None: in memory.
+    :param ledger: keep account of every operation in this directory, see
+        :func:`~pairbus.instrument.ledger.read_ledger`; None: nowhere.
     :param tls: speak TLS too, with a certificate of its own; ``ca_file`` is what clients are to trust.
     :param process: run it in a process of its own, which :meth:`kill` can end as an outage would.
     :param clock: tells the broker the time, in milliseconds since the epoch; None: the machine's. A process of its own
@@ -45,13 +47,14 @@ class EmbeddedBroker:
         namespaces: Iterable[str] = ("localhost",),
         queues: Iterable[str] | Mapping[str, QueueSettings] = (),
         data: Path | None = None,
+        ledger: Path | None = None,
         tls: bool = False,
         process: bool = False,
         clock: Callable[[], int] | None = None,
     ) -> None:
         if process and clock is not None:
             raise OptionError("clock", clock, "None with process=True: a process of its own has the machine's clock")
-        config = from_options(list(namespaces), queues, port=0, data=data)
+        config = replace(from_options(list(namespaces), queues, port=0, data=data), ledger=ledger)
         self._config = replace(config, tls=TlsConfig()) if tls else config
         self._process_wanted = process
         self._clock = clock
@@ -217,6 +220,8 @@ class _InProcess:
         command = [sys.executable, "-m", "pairbus", "broker", "--json", "--port", "0", "--config", str(file)]
         if config.data is not None:
             command += ["--data", str(config.data)]
+        if config.ledger is not None:
+            command += ["--ledger", str(config.ledger)]
         if config.tls is not None:
             command.append("--tls")
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed when the process has ended)

@@ -16,7 +16,7 @@ REPEATED: Final = 50
 """A request for messages that is repeated within so many milliseconds is the same one: the SDK often does so."""
 _GATHER: Final = 1000
 """After how many milliseconds it is gathered again."""
-_LINGER: Final = 60_000
+_LINGER: Final = 10_000
 """For how many milliseconds a link is counted that has gone: what it has sent may not be durable yet."""
 _BACKLOG: Final = f"/{TRANSFER}/"
 
@@ -181,11 +181,12 @@ class Meter:
         """How many links there are."""
         return sum(gone is None for gone in self.links.values())
 
-    def count(self, client: str, entity: str, kind: Kind, refused: Exception | None) -> None:
-        """Count one operation that is not done on a link: administration, for example."""
-        link = LinkMeter(client, entity)
-        link[kind].ended(refused, 1, 0, 0)
-        self._gather(link)
+    def count_management(self, client: str, path: str, *, failed: bool) -> None:
+        """Count a request of the administration. In the totals it is the namespace's: the path may be anything."""
+        outcome = Outcome.FAILED if failed else Outcome.DONE
+        self.totals.setdefault(("", Kind.MANAGEMENT, outcome), Sums()).add(Sums(1))
+        if self.keeps_records:
+            self._unwritten.setdefault((client, path, Kind.MANAGEMENT, outcome), Sums()).add(Sums(1))
 
     def gather(self) -> None:
         """Bring :attr:`totals` up to date."""

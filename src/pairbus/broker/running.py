@@ -18,10 +18,14 @@ from pairbus.broker.server import NamespaceServer
 from pairbus.broker.store.base import Store
 from pairbus.broker.store.memory import MemoryStore
 from pairbus.broker.store.sqlite import SqliteStore
+from pairbus.broker.watching import metered, watch
+from pairbus.instrument.ledger import LedgerFile
 
 _EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 (it is only recognised)
 KEY_NAME = "RootManageSharedAccessKey"
 TOKENS_AT_ONCE = 256
+GATHER_SECONDS = 1.0
+"""How often what was metered goes to the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,8 @@ class Broker:
         self._clock = clock or _now
         self._servers: dict[str, NamespaceServer] = {}
         self._tls: Tls | None = None
+        self._ledger: LedgerFile | None = None
+        self._gathering: asyncio.TimerHandle | None = None
         self._keys = {namespace.name: secrets.token_urlsafe(32) for namespace in config.namespaces}
 
     async def start(self) -> None:
@@ -59,12 +65,15 @@ class Broker:
         config = self._config
         if config.tls is not None:
             self._tls = Tls(config.tls, config.host, config.data)
+        if config.ledger is not None:
+            self._ledger = LedgerFile(config.ledger)
         try:
             for namespace in config.namespaces:
                 await self._start(namespace)
         except BaseException:
             await self.stop()
             raise
+        self._gather()
 
     async def _start(self, config: NamespaceConfig) -> None:
         loop = asyncio.get_running_loop()
@@ -73,7 +82,9 @@ class Broker:
         server = self._servers[config.name] = NamespaceServer(
             namespace, loop, tls=None if self._tls is None else self._tls.context
         )
-        server.routes.administration = Administration(namespace, server.changed)
+        namespace.meter.keeps_records = self._ledger is not None
+        server.routes.administration = metered(Administration(namespace, server.changed), namespace.meter)
+        watch(server, self._config.host)
         for path, settings in config.queues.items():
             if namespace.find(path) is None:
                 namespace.create_queue(path, settings, lambda _refused: None)
@@ -178,9 +189,24 @@ class Broker:
 
     async def stop(self) -> None:
         """Tell the clients, make everything durable, and end."""
+        if self._gathering is not None:
+            self._gathering.cancel()
         for server in self._servers.values():
             await server.stop()
+        if self._ledger is not None:
+            self._write_down(self._ledger)
+            await asyncio.to_thread(self._ledger.close)
         self._servers.clear()
+
+    def _gather(self) -> None:
+        if self._ledger is not None:
+            self._write_down(self._ledger)
+            self._gathering = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._gather)
+
+    def _write_down(self, ledger: LedgerFile) -> None:
+        for server in self._servers.values():
+            for record in server.namespace.meter.records():
+                ledger.record(record)
         if self._tls is not None:
             self._tls.close()
 
