@@ -3,12 +3,14 @@
 import asyncio
 import http.client
 from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import MessageLockLostError, MessageSizeExceededError
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
+from prometheus_client import Metric
+from prometheus_client.openmetrics import parser
 from prometheus_client.parser import text_string_to_metric_families as prometheus_text
 from tests.contract.lab import Lab, one, peek, receive, send
 from tests.contract.sdk import Sdk
@@ -18,6 +20,7 @@ from pairbus.core.ledger import Kind, MeteredBy, Outcome
 from pairbus.instrument.ledger import read_ledger
 from pairbus.testing import EmbeddedBroker, QueueSettings
 
+open_metrics: Callable[[str], Iterable[Metric]] = getattr(parser, "text_string_to_metric_families")  # noqa: B009 (it is not typed)
 QUEUES = {"orders": QueueSettings(), "chats": QueueSettings(requires_session=True)}
 LOCK = 60
 
