@@ -18,6 +18,7 @@ ELSEWHERE = {
     "pairbus simulate --seeds 10000": "is what make chaos runs",
     "pairbus broker --queue orders --data ./broker": "does not end by itself; run below",
     "pairbus broker --namespace contoso --namespace fabrikam:5700 --queue contoso/orders --data ./broker": "the same",
+    "pairbus broker --subscription orders/all --subscription orders/audit": "the same; tests/contract/test_embedded.py",
     "pairbus broker --queue orders --tls --data ./broker": "the same; tests/contract/test_door.py speaks TLS with it",
 }
 

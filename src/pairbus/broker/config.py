@@ -201,6 +201,8 @@ _QUEUE: Final[Properties] = {
     "DefaultMessageTimeToLive": ("default_message_time_to_live", DURATION),
     "DuplicateDetectionHistoryTimeWindow": ("duplicate_detection_history_time_window", DURATION),
     "EnableBatchedOperations": ("enable_batched_operations", bool),
+    "EnableExpress": ("enable_express", bool),
+    "EnablePartitioning": ("enable_partitioning", bool),
     "ForwardDeadLetteredMessagesTo": ("forward_dead_lettered_messages_to", str),
     "ForwardTo": ("forward_to", str),
     "LockDuration": ("lock_duration", DURATION),
