@@ -295,6 +295,8 @@ class Broker:
             self._write_down(self._ledger)
             await asyncio.to_thread(self._ledger.close)
         self._servers.clear()
+        if self._tls is not None:
+            self._tls.close()
 
     def _gather(self) -> None:
         if self._ledger is not None:
@@ -305,8 +307,6 @@ class Broker:
         for server in self._servers.values():
             for record in server.namespace.meter.records():
                 ledger.record(record)
-        if self._tls is not None:
-            self._tls.close()
 
     @property
     def endpoints(self) -> Mapping[str, Endpoint]:
