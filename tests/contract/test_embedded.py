@@ -9,7 +9,7 @@ from azure.servicebus.exceptions import MessagingEntityDisabledError, MessagingE
 
 from pairbus.broker.config import from_file, from_options, to_document
 from pairbus.errors import OptionError, PairbusError
-from pairbus.testing import EmbeddedBroker, EntityStatus, QueueSettings
+from pairbus.testing import EmbeddedBroker, EntityStatus, Policy, QueueSettings, Right
 
 EVERYTHING = QueueSettings(
     lock_duration=30_500,
@@ -26,6 +26,7 @@ EVERYTHING = QueueSettings(
     forward_dead_lettered_messages_to="c",
     max_message_size_in_kilobytes=1024,
     user_metadata="ours",
+    authorization_rules=(Policy("a", (Right.SEND,)), Policy("b", (Right.MANAGE,), "1", "2")),
 )
 
 

@@ -5,9 +5,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 from pairbus.amqp import AmqpError
-from pairbus.amqp.conditions import NOT_FOUND
+from pairbus.amqp.conditions import NOT_FOUND, UNAUTHORIZED_ACCESS
 from pairbus.amqp.performatives import Map
 from pairbus.amqp.types import Array, Timestamp
+from pairbus.broker.auth.policies import Right
 from pairbus.broker.entities.message import MESSAGE_STATE, Held, outgoing, read_incoming
 from pairbus.broker.entities.queue import Queue
 from pairbus.broker.entities.sessions import Sessions
@@ -18,6 +19,7 @@ from pairbus.broker.nodes.requests import Answers, Request, status
 from pairbus.broker.refusals import (
     MESSAGE_LOCK_LOST,
     MESSAGE_NOT_FOUND,
+    SERVER_BUSY,
     SESSION_LOCK_LOST,
     Answer,
     RefusedError,
@@ -31,7 +33,21 @@ VENDOR: Final = "com.microsoft:"
 OK: Final = 200
 NO_CONTENT: Final = 204
 BAD_REQUEST: Final = 400
-STATUS: Final = {MESSAGE_LOCK_LOST: 410, SESSION_LOCK_LOST: 410, MESSAGE_NOT_FOUND: 404, NOT_FOUND: 404}
+STATUS: Final = {
+    MESSAGE_LOCK_LOST: 410,
+    SESSION_LOCK_LOST: 410,
+    MESSAGE_NOT_FOUND: 404,
+    NOT_FOUND: 404,
+    UNAUTHORIZED_ACCESS: 401,
+    SERVER_BUSY: 503,
+}
+RIGHTS: Final = {
+    "schedule-message": Right.SEND,
+    "cancel-scheduled-message": Right.SEND,
+    "add-rule": Right.MANAGE,
+    "remove-rule": Right.MANAGE,
+}
+"""Which right an operation needs; what is not here needs Listen."""
 LONG: Final = 0x81
 TIMESTAMP: Final = 0x83
 STRING: Final = 0xA1
@@ -58,7 +74,10 @@ _DELETES: Final = 0
 
 
 class ManagementNode:
-    """Answers the management requests for what can be sent to: a topic, or a queue, of which more can be asked."""
+    """Answers the management requests for what can be sent to: a topic, or a queue, of which more can be asked.
+
+    :param check: refuses a client without a right.
+    """
 
     def __init__(
         self,
@@ -66,9 +85,12 @@ class ManagementNode:
         entity: Queue | Topic,
         answers: Answers,
         changed: Callable[[], None],
+        *,
+        check: Callable[[Right], None],
         meter: LinkMeter,
     ) -> None:
         self._namespace = namespace
+        self._check = check
         self._entity = entity
         self._answers = answers
         self._changed = changed
@@ -83,6 +105,8 @@ class ManagementNode:
         name = _operation(request)
         operation = self._operations.get(name)
         try:
+            self._check(RIGHTS.get(name.removeprefix(VENDOR), Right.LISTEN))
+            self._namespace.faults.check(self._entity.path, sends=operation == self._schedule)
             if self._entity.is_deleted:
                 raise not_found(self._entity.path)
             if operation is None:
@@ -139,7 +163,8 @@ class ManagementNode:
         messages = [read_incoming(bytes(entry["message"])) for entry in body["messages"]]
         request.sizes = [len(message.payload) for message in messages if not message.is_ping]  # G3
         answered: Map = {}
-        numbers = self._entity.send(messages, self._now, self._when_durable(request, answered))
+        entity = self._namespace.get_destination(self._entity.path)  # no subscription, no dead-letter queue
+        numbers = entity.send(messages, self._now, self._when_durable(request, answered))
         answered["sequence-numbers"] = Array(LONG, numbers)
 
     def _cancel(self, request: Request, body: Map) -> None:
@@ -151,9 +176,16 @@ class QueueManagementNode(ManagementNode):
     """Answers the management requests for a queue, a subscription or a dead-letter queue."""
 
     def __init__(
-        self, namespace: Namespace, node: QueueNode, answers: Answers, changed: Callable[[], None], meter: LinkMeter
+        self,
+        namespace: Namespace,
+        node: QueueNode,
+        answers: Answers,
+        changed: Callable[[], None],
+        *,
+        check: Callable[[Right], None],
+        meter: LinkMeter,
     ) -> None:
-        super().__init__(namespace, node.queue, answers, changed, meter)
+        super().__init__(namespace, node.queue, answers, changed, check=check, meter=meter)
         self._node = node
         self._queue = node.queue
         self._operations = {

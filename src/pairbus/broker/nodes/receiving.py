@@ -19,6 +19,7 @@ from pairbus.amqp.performatives import (
 from pairbus.amqp.types import Described, Symbol
 from pairbus.broker.entities.message import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, outgoing
 from pairbus.broker.entities.sessions import Session
+from pairbus.broker.faults.board import FaultKind
 from pairbus.broker.metering import Counter, LinkMeter, Polls, charged
 from pairbus.broker.namespace import Namespace, QueueNode
 from pairbus.broker.nodes.sending import Changed, rejected
@@ -177,7 +178,7 @@ class ReceivingNode:
         """Complete many at once; tell whether that went: if not, each is looked at on its own."""
 
         def answer(refused: RefusedError | None) -> None:
-            if not event.settled:
+            if not event.settled and not self._loses_answers:
                 outcome = ACCEPTED if refused is None else rejected(refused.error)
                 for delivery in deliveries:
                     self._link.settle(delivery, outcome)
@@ -192,13 +193,18 @@ class ReceivingNode:
             return False
         return True
 
+    @property
+    def _loses_answers(self) -> bool:
+        faults = self._namespace.faults
+        return bool(faults) and faults.find(FaultKind.LOSE_ANSWERS, self._node.queue.path) is not None
+
     def _check_session(self, now: int) -> None:
         if self.session is not None and self._node.sessions is not None:
             self._node.sessions.held_by(self.session.name, self, now)
 
     def _settle(self, delivery: SentDelivery, state: DeliveryState | None, *, settled_by_peer: bool) -> None:
         def answer(refused: RefusedError | None) -> None:
-            if not settled_by_peer:
+            if not settled_by_peer and not self._loses_answers:
                 outcome = _echo(state) if refused is None else rejected(refused.error)
                 self._link.settle(delivery, outcome)
             self._counter(state).ended(refused, 1, 1, 0)
