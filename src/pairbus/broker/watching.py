@@ -1,49 +1,46 @@
 """What a namespace's port tells those who watch it: ``GET /$health``, ``/$ready`` and ``/$metrics``.
 
 Health and readiness are open to everybody: they say one word. Metrics name the entities; they are open where the broker
-listens on this machine only, and elsewhere to those whom ``authorize`` lets in.
+listens on this machine only, and elsewhere to those with a token for the namespace that has the Listen claim: who may
+read all messages may know how many there are.
 """
 
 import ipaddress
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from http import HTTPStatus
-from typing import Final, TypeAlias
+from typing import Final
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from pairbus.broker.auth.policies import Right
 from pairbus.broker.metering import Meter
 from pairbus.broker.server import NamespaceServer
 from pairbus.broker.store.base import StoreError
 from pairbus.broker.store.timing import BOUNDS, CommitTimes
 from pairbus.broker.web import Handler, Request, Response
 
-Authorize: TypeAlias = Callable[[Request], bool]
-"""Tells whether a request may see the metrics."""
-
 METRICS: Final = "$metrics"
 HEALTH: Final = "$health"
 READY: Final = "$ready"
 
 
-def watch(server: NamespaceServer, host: str, authorize: Authorize | None = None) -> None:
+def watch(server: NamespaceServer, host: str) -> None:
     """Have a namespace's port answer those who watch it.
 
     :param host: where the broker listens.
-    :param authorize: tells who may see the metrics from another machine; None: nobody.
     """
+    namespace = server.namespace
     metrics = Metrics(server)
     is_open = _is_loopback(host)
 
     async def answer_metrics(request: Request) -> Response:
-        if not (is_open or (authorize is not None and authorize(request))):
-            return Response(
-                HTTPStatus.UNAUTHORIZED,
-                b"The metrics are for those with a token that has the Manage claim, or on the broker's own machine.\n",
-                headers={"www-authenticate": "SharedAccessSignature"},
-            )
+        refused = None if is_open else namespace.access.authorize(request, "", Right.LISTEN, namespace.access_clock())
+        if refused is not None:
+            headers = {"www-authenticate": "SharedAccessSignature"}
+            return Response(HTTPStatus.UNAUTHORIZED, f"{refused.text}\n".encode(), headers=headers)
         return metrics.answer(request)
 
     async def answer_health(_request: Request) -> Response:
@@ -51,7 +48,7 @@ def watch(server: NamespaceServer, host: str, authorize: Authorize | None = None
 
     async def answer_ready(_request: Request) -> Response:
         try:
-            server.namespace.store.next_due(0)  # any question will do
+            namespace.store.next_due(0)  # any question will do
         except StoreError as error:
             return Response(HTTPStatus.SERVICE_UNAVAILABLE, f"The store cannot be read: {error}\n".encode())
         return Response(HTTPStatus.OK, b"ready\n")

@@ -1,11 +1,12 @@
 """Who may see what of a namespace over HTTP."""
 
 import asyncio
-from collections.abc import Callable
 from http import HTTPStatus
 
 import pytest
 
+from pairbus.broker.auth.policies import Policy, Right
+from pairbus.broker.auth.tokens import sign
 from pairbus.broker.entities.settings import QueueSettings
 from pairbus.broker.namespace import Namespace
 from pairbus.broker.server import NamespaceServer
@@ -13,22 +14,25 @@ from pairbus.broker.store.memory import MemoryStore
 from pairbus.broker.watching import watch
 from pairbus.broker.web import Request, Response
 
-TOKEN = {"authorization": "SharedAccessSignature of Manage"}
+LISTENER = Policy("watcher", (Right.LISTEN,), "one", "other")
+SENDER = Policy("sender", (Right.SEND,), "one", "other")
 
 
-def ask(
-    path: str, *, host: str = "127.0.0.1", authorize: Callable[[Request], bool] | None = None, closed: bool = False
-) -> Response:
+def token(policy: Policy, key: str = "one", expires: int = 60) -> str:
+    return sign("sb://contoso/", policy.name, key, expires)
+
+
+def ask(path: str, *, host: str = "127.0.0.1", token: str | None = None, closed: bool = False) -> Response:
     async def ask() -> Response:
-        loop = asyncio.get_running_loop()
         store = MemoryStore(lambda call: call())
         namespace = Namespace("contoso", store, clock=lambda: 0, tokens=lambda: b"")
+        namespace.policies = (LISTENER, SENDER)
         namespace.create_queue("orders", QueueSettings(), lambda _refused: None)
-        server = NamespaceServer(namespace, loop)
-        watch(server, host, authorize)
+        server = NamespaceServer(namespace, asyncio.get_running_loop())
+        watch(server, host)
         if closed:
             store.close()
-        return await server.routes(Request("GET", path, headers=TOKEN))
+        return await server.routes(Request("GET", path, headers={"authorization": token} if token else {}))
 
     return asyncio.run(ask())
 
@@ -41,13 +45,13 @@ def test_metrics_are_open_on_this_machine(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "broker.example", ""])  # noqa: S104 (nothing listens)
-def test_elsewhere_they_are_for_those_who_are_let_in(host: str) -> None:
-    refused = ask("/$metrics", host=host)
-    assert refused.status is HTTPStatus.UNAUTHORIZED
-    assert refused.headers["www-authenticate"] == "SharedAccessSignature"
-    assert b"orders" not in refused.body
-    assert ask("/$metrics", host=host, authorize=lambda _request: False).status is HTTPStatus.UNAUTHORIZED
-    assert ask("/$metrics", host=host, authorize=lambda request: request.headers == TOKEN).status is HTTPStatus.OK
+def test_elsewhere_they_are_for_those_who_may_listen(host: str) -> None:
+    for wrong in (None, token(SENDER), token(LISTENER, "a guess"), token(LISTENER, expires=0)):
+        refused = ask("/$metrics", host=host, token=wrong)
+        assert refused.status is HTTPStatus.UNAUTHORIZED
+        assert refused.headers["www-authenticate"] == "SharedAccessSignature"
+        assert b"orders" not in refused.body
+    assert ask("/$metrics", host=host, token=token(LISTENER)).status is HTTPStatus.OK
     assert ask("/$health", host=host).body == b"alive\n"
     assert ask("/$ready", host=host).body == b"ready\n"
 
