@@ -1,0 +1,189 @@
+"""One link of the SDK each: a receiver and a sender that carry messages as bytes.
+
+The SDK's public face loses what a message was: text, binary and symbols all come as ``bytes``, timestamps as numbers,
+and a message that is sent again is encoded anew. So here, and nowhere else, its inside is used (ADR 0013): the payload
+is taken as it comes off the wire, put into a batch as it is, and what follows each other is settled by one frame.
+"""
+
+# ruff: noqa: SLF001 (what this module is for; a test pins each use to the SDK that is installed)
+
+import asyncio
+import re
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import timedelta
+from typing import Any, Final, Literal, Self, TypeVar, cast
+
+from azure.servicebus import ServiceBusReceivedMessage
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
+
+from pairbus.aio.attempt import cancel, within
+from pairbus.aio.transport import Outgoing
+from pairbus.core.verdict import ErrorFacts, facts_of
+
+T = TypeVar("T")
+
+CLOSE_SECONDS: Final = 3.0
+"""How long the SDK may take to close a link in order; then its socket is closed without it."""
+
+_DELIVERY_ID, _TAG, _MORE, _PAYLOAD = 1, 2, 5, 11
+"""Fields of a transfer frame."""
+
+_OUTCOMES: dict[Literal["complete", "abandon"], dict[str, Any]] = {
+    "complete": {"outcome": "accepted"},
+    "abandon": {"outcome": "modified", "delivery_failed": True, "undeliverable_here": False},
+}
+
+
+class Link:
+    """A sender or receiver of the SDK, with its connection: opened once, and closed for certain."""
+
+    def __init__(self, owner: ServiceBusSender | ServiceBusReceiver) -> None:
+        self._inside: Any = owner
+        self._handlers: list[Any] = []
+        create_handler: Callable[[Any], None] = self._inside._create_handler
+
+        def remembering(auth: object) -> None:
+            create_handler(auth)
+            self._handlers.append(self._inside._handler)
+
+        self._inside._create_handler = remembering
+
+    async def do(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:
+        """Do something with it, or raise ``TimeoutError`` after so many seconds, and have its sockets closed."""
+        return await within(seconds, work, overrun=self.cut)
+
+    def cut(self) -> None:
+        """Close the sockets at once, without a word to the peer; the SDK leaves some open after a failure."""
+        for handler in self._handlers:
+            writer = getattr(getattr(handler._connection, "_transport", None), "writer", None)
+            if writer is not None:
+                writer.transport.abort()
+            keep_alive, handler._keep_alive_thread = handler._keep_alive_thread, None
+            if keep_alive is not None:
+                cancel(keep_alive)
+        self._handlers.clear()
+
+    async def close(self) -> Exception | None:
+        """Close it, in order if that can be done in a few seconds; never hangs, and returns what was in the way.
+
+        Messages that a receiver has not handed out go back to their queue.
+        """
+        try:
+            await self.do(CLOSE_SECONDS, self._inside.close())
+        except Exception as error:  # noqa: BLE001 (the SDK raises whatever the peer's end has left behind)
+            return error
+        else:
+            return None
+        finally:
+            self.cut()
+
+
+class QueueLink(Link):
+    """A receiver of one queue, under peek-lock. Use it for one thing at a time.
+
+    It must not be used any more once a call has failed or was cancelled: the SDK would open a link of its own.
+    """
+
+    def __init__(self, receiver: ServiceBusReceiver) -> None:
+        super().__init__(receiver)
+        self.receiver = receiver
+        self._payloads: dict[bytes, bytes] = {}
+        self._parts: list[bytes] = []
+        self._tag = b""
+        self._link: Any = None
+        self._take_transfer: Callable[[Sequence[Any]], Coroutine[Any, Any, None]]
+
+    async def open(self) -> Self:
+        """Open it."""
+        await self.receiver.__aenter__()
+        self._link = self._inside._handler._link
+        self._take_transfer = self._link._incoming_transfer
+        self._link._incoming_transfer = self._incoming_transfer
+        return self
+
+    async def _incoming_transfer(self, frame: Sequence[Any]) -> None:
+        if frame[_DELIVERY_ID] is not None:
+            self._tag = bytes(frame[_TAG])
+            self._parts.clear()
+        self._parts.append(bytes(frame[_PAYLOAD]))
+        # Outside of a receive the SDK gives a message back at once.
+        if not frame[_MORE] and self._inside._receive_context.is_set():
+            self._payloads[self._tag] = b"".join(self._parts)
+        await self._take_transfer(frame)
+
+    async def receive(self, most: int, wait: float) -> list[tuple[ServiceBusReceivedMessage, bytes]]:
+        """Receive messages with their payloads."""
+        messages = await self.receiver.receive_messages(most, max_wait_time=wait)
+        return [(message, self._payloads.pop(_tag_of(message))) for message in messages]
+
+    async def settle_run(
+        self, messages: Sequence[ServiceBusReceivedMessage], settlement: Literal["complete", "abandon"]
+    ) -> None:
+        """Settle messages whose deliveries follow each other by one frame, and wait for the broker's answer."""
+        first, last = delivery_id(messages[0]), delivery_id(messages[-1])
+        try:
+            await self._inside._handler.settle_messages_async(
+                (first, last), _tag_of(messages[0]), await_outcome=True, **_OUTCOMES[settlement]
+            )
+        finally:
+            self._link._received_delivery_tags.difference_update(map(_tag_of, messages))
+
+
+class EntityLink(Link):
+    """A sender to one queue or topic: to AMQP both are an address. Use it for one thing at a time."""
+
+    def __init__(self, sender: ServiceBusSender) -> None:
+        super().__init__(sender)
+        self._sender = sender
+        self.last_used = 0.0
+
+    async def open(self) -> Self:
+        """Open it."""
+        await self._sender.__aenter__()
+        return self
+
+    async def send(self, messages: Sequence[Outgoing]) -> None:
+        """Send encoded messages as one batch."""
+        batch = await self._sender.create_message_batch()
+        inside = cast("Any", batch)
+        inside._message[5].extend(message.payload for message in messages)
+        inside._count = len(messages)
+        first = messages[0]
+        inside._amqp_transport.set_batch_envelope_properties(
+            inside._message, None, first.session_id, first.partition_key
+        )
+        await self._sender.send_messages(batch)
+        self.last_used = asyncio.get_running_loop().time()
+
+
+_WAIT_AS_TOLD: Final = re.compile(r"wait (\d{1,4}) seconds?", re.IGNORECASE)
+
+
+def sdk_facts(error: BaseException) -> ErrorFacts:
+    """Gather what the rules need to know about an error of the SDK; a broker that is busy says for how long."""
+    told = _WAIT_AS_TOLD.search(str(error))
+    return facts_of(
+        error,
+        condition=getattr(error, "_condition", None),
+        status=getattr(error, "_status_code", None),
+        retry_after=timedelta(seconds=int(told[1])) if told else None,
+    )
+
+
+def receiver_of(client: ServiceBusClient, queue: str) -> QueueLink:
+    """Make a link to receive from a queue."""
+    return QueueLink(client.get_queue_receiver(queue))
+
+
+def sender_to(client: ServiceBusClient, entity: str) -> EntityLink:
+    """Make a link to send to a queue or topic."""
+    return EntityLink(client.get_queue_sender(entity))
+
+
+def delivery_id(message: ServiceBusReceivedMessage) -> int:
+    """Return the number of a message's delivery on its link."""
+    return cast("Any", message)._delivery_id
+
+
+def _tag_of(message: ServiceBusReceivedMessage) -> bytes:
+    return bytes(cast("Any", message)._delivery_tag)
