@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
-from azure.servicebus.aio import ServiceBusSender
+from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from pairbus.aio.lane import AbandonedError, Submission
@@ -22,7 +22,7 @@ from pairbus.aio.watch import Seat, Watch
 from pairbus.core.ledger import Kind
 from pairbus.core.sending import Done, Failed, Pause, Sending, ToBacklog, ToPrimary
 from pairbus.core.verdict import Cause, ErrorFacts, Verdict
-from pairbus.errors import CancelUnavailableError, SendTimeoutError
+from pairbus.errors import CancelUnavailableError, FactoryEndedError, SendTimeoutError
 
 if TYPE_CHECKING:
     from pairbus.aio.factory import MessagingFactory
@@ -70,10 +70,10 @@ class MessageSender:
     Get one from :meth:`~pairbus.aio.MessagingFactory.get_queue_sender` or ``get_topic_sender``.
     """
 
-    def __init__(self, factory: "MessagingFactory", make: Callable[[], ServiceBusSender]) -> None:
+    def __init__(self, factory: "MessagingFactory", make: Callable[[ServiceBusClient], ServiceBusSender]) -> None:
         self._factory = factory
         self._make = make
-        self._sdk = make()
+        self._sdk = make(factory.client)
         self._sdk_lock = asyncio.Lock()
         self._seat: Seat | None = None
         self._watch: Watch | None = None
@@ -261,7 +261,8 @@ class MessageSender:
     def _take_seat(self, pairing: Pairing) -> tuple[Watch, Seat]:
         if self._watch is None or self._seat is None:
             self._watch = pairing.watch(self.entity_name)
-            self._seat = pairing.take_seat(self.entity_name, self._make)
+            client = pairing.ends.primary_client
+            self._seat = pairing.take_seat(self.entity_name, lambda: self._make(client))
         return self._watch, self._seat
 
     async def _ship(self, pairing: Pairing, shipment: Shipment, timeout: float | None) -> Done:
@@ -304,6 +305,7 @@ class MessageSender:
         lane = pairing.backlog(step.queue)
         begun = False
         try:
+            pairing.ends.check_secondary()
             if shipment.runs is None:
                 shipment.runs = self._rewrite(shipment.messages, lane.batch_bytes or STANDARD_BATCH_BYTES)
             while shipment.runs:
@@ -346,7 +348,9 @@ class MessageSender:
 
     @staticmethod
     def _understood(known: ErrorFacts, shipment: Shipment, limit: int | None) -> ErrorFacts:
-        """Give the refusal of a message that has grown too large both its sizes (S8)."""
+        """Judge what is ours: a secondary that has ended, and a message that has grown too large (S8)."""
+        if isinstance(known.error, FactoryEndedError):
+            return ErrorFacts(Cause.CONNECTION, known.error, begun=False)
         if known.cause is not Cause.TOO_LARGE or not shipment.runs or len(shipment.runs[0]) != 1:
             return known
         index = shipment.parked
