@@ -54,8 +54,10 @@ class Chores:
         return task
 
     async def end(self, seconds: float) -> None:
-        """Wait until all tasks have ended, and cancel those that have not within so many seconds."""
-        while self._tasks:
+        """Wait until all tasks have ended; those that have not within so many seconds are cancelled."""
+        for _ in range(2):
+            if not self._tasks:
+                return
             _, late = await asyncio.wait(self._tasks, timeout=seconds)
             for task in late:
                 _LOGGER.debug("%s is cancelled: it takes longer than %g s", task.get_name(), seconds)
