@@ -96,7 +96,9 @@ class Mover:
         report = Report()
         report.add(self._done)
         for message, reason in self._shelved.values():
-            report.of(_destination_of(message.parked)).waiting[reason] += 1
+            tally = report.of(_destination_of(message.parked))
+            tally.waiting[reason] += 1
+            tally.note_age(message.enqueued_at)
         return report
 
     async def move(
@@ -168,7 +170,6 @@ class Mover:
         for each in received:  # one whose lock ran out on the shelf may be here again
             self._shelf.forget(each.sequence_number)
             self._shelved.pop(each.sequence_number, None)
-            self._done.of(_destination_of(each.parked)).note_age(each.enqueued_at)
         ended = asyncio.Event()
         renewing = asyncio.create_task(self._keep_locks(under_way, ended))
         try:
@@ -231,11 +232,12 @@ class Mover:
     async def _deliver(self, lane: Lane, under_way: dict[int, Received]) -> None:
         while batch := lane.next_batch():
             numbers = [each.parked.sequence_number for each in batch]
-            error = await self._send(lane.destination, batch, [under_way[number] for number in numbers])
+            messages = [under_way[number] for number in numbers]
+            error = await self._send(lane.destination, batch, messages)
             if error is None:
                 lane.accepted(batch, self._destinations)
-                self._note_delivered(lane.destination, numbers)
-                await self._complete([under_way[number] for number in numbers], under_way)
+                self._note_delivered(lane.destination, messages)
+                await self._complete(messages, under_way)
                 continue
             facts = self._target.facts(error)
             if facts.in_doubt:
@@ -276,13 +278,15 @@ class Mover:
         operation.done([len(each.payload) for each in outgoing])  # ADR 0004: accounted for before it is completed
         return None
 
-    def _note_delivered(self, destination: str, numbers: Sequence[int]) -> None:
+    def _note_delivered(self, destination: str, messages: Sequence[Received]) -> None:
         tally = self._done.of(destination)
-        tally.delivered += len(numbers)
-        tally.duplicates_suspected += sum(number in self._doubtful for number in numbers)
-        for number in numbers:
-            self._doubtful.pop(number, None)
-        _remember(self._sent, numbers)
+        tally.delivered += len(messages)
+        for message in messages:
+            tally.note_age(message.enqueued_at)
+            if message.sequence_number in self._doubtful:
+                del self._doubtful[message.sequence_number]
+                tally.duplicates_suspected += 1
+        _remember(self._sent, (message.sequence_number for message in messages))
 
     # --- settling ------------------------------------------------------------------------------------------------
 
@@ -317,7 +321,9 @@ class Mover:
             for message, error in zip(messages, answers, strict=True):
                 if error is None:
                     under_way.pop(message.sequence_number, None)
-                    self._done.of(_destination_of(message.parked)).dead_lettered[ruling.reason] += 1
+                    tally = self._done.of(_destination_of(message.parked))
+                    tally.dead_lettered[ruling.reason] += 1
+                    tally.note_age(message.enqueued_at)
                 else:
                     again = Wait(WaitReason.UNEXPECTED, self._monotonic() + self._pace.retry_interval)
                     self._put_on_shelf(message, again, under_way)

@@ -25,6 +25,10 @@ T = TypeVar("T")
 CLOSE_SECONDS: Final = 3.0
 """How long the SDK may take to close a link in order; then its socket is closed without it."""
 
+FRESH_SECONDS: Final = 10.0
+"""A message that was there for longer before it was asked for is put back: its lock may end too soon."""
+_LEAST_WAIT: Final = 0.01
+
 _DELIVERY_ID, _TAG, _MORE, _PAYLOAD = 1, 2, 5, 11
 """Fields of a transfer frame."""
 
@@ -78,6 +82,16 @@ class Link:
             self.cut()
 
 
+class _Always(asyncio.Event):
+    """Lets the SDK keep messages that come between two receives.
+
+    It would give them back, and the broker, which still has credit, would send them again, over and over.
+    """
+
+    def is_set(self) -> bool:
+        return True
+
+
 class QueueLink(Link):
     """A receiver of one queue, under peek-lock. Use it for one thing at a time.
 
@@ -87,7 +101,7 @@ class QueueLink(Link):
     def __init__(self, receiver: ServiceBusReceiver) -> None:
         super().__init__(receiver)
         self.receiver = receiver
-        self._payloads: dict[bytes, bytes] = {}
+        self._payloads: dict[bytes, tuple[bytes, float]] = {}
         self._parts: list[bytes] = []
         self._tag = b""
         self._link: Any = None
@@ -96,6 +110,7 @@ class QueueLink(Link):
     async def open(self) -> Self:
         """Open it."""
         await self.receiver.__aenter__()
+        self._inside._receive_context = _Always()
         self._link = self._inside._handler._link
         self._take_transfer = self._link._incoming_transfer
         self._link._incoming_transfer = self._incoming_transfer
@@ -106,15 +121,31 @@ class QueueLink(Link):
             self._tag = bytes(frame[_TAG])
             self._parts.clear()
         self._parts.append(bytes(frame[_PAYLOAD]))
-        # Outside of a receive the SDK gives a message back at once.
-        if not frame[_MORE] and self._inside._receive_context.is_set():
-            self._payloads[self._tag] = b"".join(self._parts)
+        if not frame[_MORE]:
+            self._payloads[self._tag] = b"".join(self._parts), asyncio.get_running_loop().time()
         await self._take_transfer(frame)
 
     async def receive(self, most: int, wait: float) -> list[tuple[ServiceBusReceivedMessage, bytes]]:
-        """Receive messages with their payloads."""
-        messages = await self.receiver.receive_messages(most, max_wait_time=wait)
-        return [(message, self._payloads.pop(_tag_of(message))) for message in messages]
+        """Receive messages with their payloads; those that are there already come first, and at once."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + wait
+        while True:
+            there = self._inside._handler._received_messages.qsize()
+            messages = await self.receiver.receive_messages(
+                min(most, there) if there else most, max_wait_time=max(_LEAST_WAIT, ends - loop.time())
+            )
+            fresh: list[tuple[ServiceBusReceivedMessage, bytes]] = []
+            stale: list[ServiceBusReceivedMessage] = []
+            for message in messages:
+                payload, came = self._payloads.pop(_tag_of(message))
+                if came < loop.time() - FRESH_SECONDS:
+                    stale.append(message)
+                else:
+                    fresh.append((message, payload))
+            if stale:
+                await self.settle_run(stale, "abandon")
+            if fresh or not messages:
+                return fresh
 
     async def settle_run(
         self, messages: Sequence[ServiceBusReceivedMessage], settlement: Literal["complete", "abandon"]

@@ -32,7 +32,6 @@ LONG_WAIT: Final = 300.0
 """A receiver that lost its link after so many seconds of waiting was idle, which is no failure."""
 PAGE: Final = 250
 """How many messages one look at a queue shows."""
-_LEAST_WAIT: Final = 0.01
 
 
 @dataclass(slots=True)
@@ -119,7 +118,7 @@ class SdkTransport:
         ends = loop.time() + wait
 
         async def receive(link: QueueLink) -> list[Received]:
-            got = await link.receive(most, max(_LEAST_WAIT, ends - loop.time()))
+            got = await link.receive(most, ends - loop.time())
             return [_received(link, message, payload) for message, payload in got]
 
         while True:
@@ -152,15 +151,15 @@ class SdkTransport:
     async def settle(self, queue: str, messages: Sequence[Received], settlement: Settlement) -> Answers:
         """Settle messages, those whose deliveries follow each other together."""
         answers: dict[int, Exception | None] = {}
+        for run in [[each] for each in messages] if isinstance(settlement, DeadLetter) else _runs(messages):
 
-        async def settle(link: QueueLink) -> None:
-            for run in [[m] for m in messages] if isinstance(settlement, DeadLetter) else _runs(messages, link):
+            async def settle(link: QueueLink, run: Sequence[Received] = run) -> None:
                 await self._settle_run(link, run, settlement, answers)
 
-        try:
-            await self._on_queue(queue, settle, self._seconds)
-        except Exception as error:  # noqa: BLE001 (handed back as the answer for each)
-            return [answers.get(message.sequence_number, error) for message in messages]
+            try:
+                await self._on_queue(queue, settle, self._seconds)
+            except Exception as error:  # noqa: BLE001 (handed back as the answer for each)
+                return [answers.get(message.sequence_number, error) for message in messages]
         return [answers[message.sequence_number] for message in messages]
 
     async def _settle_run(
@@ -170,7 +169,7 @@ class SdkTransport:
         settlement: Settlement,
         answers: dict[int, Exception | None],
     ) -> None:
-        if not isinstance(settlement, DeadLetter) and len(run) > 1:
+        if not isinstance(settlement, DeadLetter) and _handle(run[0]).link is link:
             try:
                 await link.settle_run([_handle(each).message for each in run], settlement)
             except Exception as error:  # noqa: BLE001 (the answer of each is asked for below)
@@ -267,20 +266,22 @@ async def _settle_one(link: QueueLink, message: ServiceBusReceivedMessage, settl
         await link.receiver.abandon_message(message)
 
 
-def _runs(messages: Sequence[Received], link: QueueLink) -> list[list[Received]]:
-    """Cut messages into runs of deliveries that follow each other on a link; those of another link stand alone."""
-    own = [message for message in messages if _handle(message).link is link]
-    own.sort(key=lambda message: delivery_id(_handle(message).message))
-    runs = [[message] for message in messages if _handle(message).link is not link]
-    expected: int | None = None
-    for message in own:
-        number = delivery_id(_handle(message).message)
-        if number == expected:
+def _runs(messages: Sequence[Received]) -> list[list[Received]]:
+    """Cut messages into runs of deliveries that follow each other on one link."""
+    runs: list[list[Received]] = []
+    expected: tuple[int, int] | None = None
+    for where, message in sorted(((_delivery(message), message) for message in messages), key=lambda pair: pair[0]):
+        if where == expected:
             runs[-1].append(message)
         else:
             runs.append([message])
-        expected = number + 1
+        expected = where[0], where[1] + 1
     return runs
+
+
+def _delivery(message: Received) -> tuple[int, int]:
+    handle = _handle(message)
+    return id(handle.link), delivery_id(handle.message)
 
 
 def _handle(message: Received) -> _Handle:
