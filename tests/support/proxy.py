@@ -5,7 +5,8 @@ import contextlib
 import socket
 import struct
 import threading
-from typing import Literal, Self, TypeAlias
+from collections.abc import Coroutine
+from typing import Any, Literal, Self, TypeAlias
 
 Mode: TypeAlias = Literal["pass", "refused", "reset", "silent", "stalled", "answers lost"]
 
@@ -46,7 +47,7 @@ class Proxy:
         """Have it behave so from now on; before another broker if that is named."""
         self._call(self._set(mode, self._target if target is None else target))
 
-    def _call(self, work: "asyncio.coroutines.Coroutine[object, object, None]") -> None:
+    def _call(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
     async def _listen(self) -> None:
