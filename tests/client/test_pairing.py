@@ -57,7 +57,7 @@ def test_b1_b2_b3_pairing_makes_what_is_missing_and_leaves_what_is_there(play: P
     """B4: extra queues stay; the names and settings are those of the specification."""
 
     async def scenario(stage: Stage) -> None:
-        own = QueueSettings(lock_duration_ms=30_000)
+        own = QueueSettings(lock_duration=30_000)
         stage.secondary.create_queue(f"{BACKLOG}/1", own)
         stage.secondary.create_queue(f"{BACKLOG}/7", own)
         await stage.pair(backlog_queue_count=3)

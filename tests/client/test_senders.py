@@ -1,8 +1,9 @@
 """S1, S5, S8, S9, G4, E1, E2, Y1: what is sent, how it is parked, and that it arrives as if nothing had happened."""
 
+# ruff: noqa: ANN401 (bodies are of any kind)
+
 import asyncio
 import uuid
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -26,7 +27,7 @@ def test_sends_of_many_tasks_travel_together_and_each_has_its_own_outcome(play: 
     async def scenario(stage: Stage) -> None:
         async with stage.factory.get_queue_sender("orders") as sender:
             good = [sender.send_messages(ServiceBusMessage(f"{n}", message_id=f"{n}")) for n in range(200)]
-            bad = ServiceBusMessage("bad", application_properties={"list": [1, 2]})  # type: ignore[dict-item]
+            bad = ServiceBusMessage("bad", application_properties={"own": object()})  # type: ignore[dict-item]
             large = ServiceBusMessage("x" * 300_000)
             results = await asyncio.gather(
                 *good[:100],
@@ -86,7 +87,7 @@ def every_kind() -> list[ServiceBusMessage | AmqpAnnotatedMessage]:
         "application_properties": {
             "text": "å",
             "number": 7,
-            "large": 2**40,
+            "large": 2**31 - 1,
             "real": 1.5,
             "yes": True,
             "id": uuid.UUID(int=5),
@@ -116,14 +117,14 @@ def every_kind() -> list[ServiceBusMessage | AmqpAnnotatedMessage]:
                 content_encoding="utf-8",
                 reply_to_group_id="r",
             ),
-            application_properties={b"bytes": b"value", "text": "t"},
+            application_properties={"bytes": b"value", "text": "t"},
             annotations={"x-own": "annotation"},
         )
 
     return [
         ServiceBusMessage("text", **full),
         ServiceBusMessage(b"\x00\xff", **full),
-        ServiceBusMessage(None, session_id="s"),
+        ServiceBusMessage(None, session_id="s", message_id="m"),
         amqp(data_body=[b"one", b"two"]),
         amqp(value_body={"map": [1, "two", None]}),
         amqp(sequence_body=[[1, 2], ["three"]]),
@@ -134,7 +135,7 @@ def looks(message: ServiceBusReceivedMessage) -> dict[str, Any]:
     """All that a receiver can see of a message, but for what each delivery has of its own."""
     amqp = message.raw_amqp_message
     own = ("x-opt-enqueued-time", "x-opt-sequence-number", "x-opt-locked-until", "x-opt-enqueue-sequence-number")
-    annotations = {bytes(k): v for k, v in (amqp.annotations or {}).items() if bytes(k).decode() not in own}
+    annotations = {k: v for k, v in (amqp.annotations or {}).items() if str(k, "utf-8") not in own}  # type: ignore[arg-type]
     properties = {
         name: value
         for name, value in vars(amqp.properties or object()).items()
@@ -196,17 +197,13 @@ def test_e1_a_parked_message_is_neither_expired_delayed_nor_grouped(play_aio: Pl
     play_aio(scenario)
 
 
-def sizes(messages: Sequence[ServiceBusMessage]) -> int:
-    return sum(len(str(message)) for message in messages)
-
-
 def test_s8_batches_work_before_during_and_after_failover_and_are_split_when_they_have_grown(play: Play) -> None:
     async def scenario(stage: Stage) -> None:
         async with stage.factory.get_queue_sender("orders") as sender:
             full = await sender.create_message_batch()
             try:
                 while True:
-                    full.add_message(ServiceBusMessage("x" * 5000, session_id=str(len(full))))
+                    full.add_message(ServiceBusMessage("x" * 1000, session_id=str(len(full))))
             except ValueError:
                 pass
             count = len(full)
@@ -216,7 +213,7 @@ def test_s8_batches_work_before_during_and_after_failover_and_are_split_when_the
             during.add_message(ServiceBusMessage("during"))
             await sender.send_messages(during)
             with pytest.raises(ParkedMessageTooLargeError) as too_large:
-                await sender.send_messages(ServiceBusMessage("x" * 261_950))
+                await sender.send_messages(ServiceBusMessage("x" * 262_070))
             assert too_large.value.size < too_large.value.parked_size
             stage.proxy.set("pass")
             await stage.until_state(State.HEALTHY)

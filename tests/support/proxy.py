@@ -78,9 +78,8 @@ class Proxy:
         await self._stop_listening()
         self._passing.set()
         self._drop_all()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=5)
 
     def _drop_all(self) -> None:
         for client, broker in self._pairs:
@@ -100,7 +99,11 @@ class Proxy:
         if self._mode in ("silent", "stalled"):
             self._pairs.add((writer, None))
             return
-        there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", self._target)
+        except OSError:  # the broker has gone
+            _reset(writer)
+            return
         pair = (writer, back)
         self._pairs.add(pair)
         await asyncio.gather(self._copy(reader, back, answers=False), self._copy(there, writer, answers=True))
