@@ -9,6 +9,8 @@ Both clients are healthy and open; rounds are interleaved and the median of thei
 processes of their own. Run by ``make bench``; ``python bench/client.py --rounds 1`` for a quick look.
 """
 
+# ruff: noqa: ANN401 (options are handed on)
+
 import argparse
 import asyncio
 import statistics
@@ -135,19 +137,25 @@ def healthy_sync(primary: str, secondary: str, rounds: int, count: int) -> dict[
 async def failing_over(primary: str, secondary: str) -> tuple[float, float]:
     """Return the milliseconds from the end of the interval to the first message parked, and from ping to primary."""
     turned: dict[State, float] = {}
+    healthy_again = asyncio.Event()
+
+    def note(turn: aio.Turn) -> None:
+        turned.setdefault(turn.state, time.perf_counter())
+        if turn.state is State.HEALTHY:
+            healthy_again.set()
+
     port = int(primary.partition("sb://")[2].partition(";")[0].rstrip("/").rpartition(":")[2])
     with Proxy(port) as proxy:
         options = {"failover_interval": 2, "ping_primary_interval": 1, "backlog_queue_count": 2}
         address = primary.replace(f":{port}", f":{proxy.port}", 1)
         async with paired(address, secondary, **options) as factory, factory.get_queue_sender("orders") as sender:
-            factory.availability.subscribe(lambda turn: turned.setdefault(turn.state, time.perf_counter()))
+            factory.availability.subscribe(note)
             await sender.send_messages(message())
             proxy.set("refused")
             await sender.send_messages(message())
             parked = time.perf_counter() - turned[State.ENGAGED]
             proxy.set("pass")
-            while State.HEALTHY not in turned:
-                await asyncio.sleep(0.001)
+            await healthy_again.wait()
             await sender.send_messages(message())
             back = time.perf_counter() - turned[State.HEALTHY]
     return parked * 1000, back * 1000
@@ -171,9 +179,8 @@ def main() -> None:
                 f"{name:26} {ratio:6.2f} x the bare SDK  (bar {BARS[name]}, rounds {', '.join(f'{v:.2f}' for v in values)})"
             )
         times = [asyncio.run(failing_over(*ends)) for _ in range(arguments.rounds)]
-        for name, values in zip(
-            ("interval over to parked", "ping accepted to primary"), zip(*times, strict=True), strict=True
-        ):
+        named = zip(("interval over to parked", "ping accepted to primary"), zip(*times, strict=True), strict=True)
+        for name, values in named:
             median = statistics.median(values)
             failed |= median >= LIMIT_MS
             print(f"{name:26} {median:6.1f} ms  (bar {LIMIT_MS:g} ms, rounds {', '.join(f'{v:.1f}' for v in values)})")

@@ -17,7 +17,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from pairbus.aio.lane import AbandonedError, Submission
 from pairbus.aio.messages import MessageTypes, check, group_key, identified, outgoing, parked, raw, runs, too_large
 from pairbus.aio.pairing import Pairing
-from pairbus.aio.sdk import STANDARD_BATCH_BYTES, Message, SendTimedOutError, facts, new_batch
+from pairbus.aio.sdk import STANDARD_BATCH_BYTES, Message, SendTimedOutError, facts, new_batch, send_one
 from pairbus.aio.watch import Seat, Watch
 from pairbus.core.ledger import Kind
 from pairbus.core.sending import Done, Failed, Pause, Sending, ToBacklog, ToPrimary
@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 _ENDED: Final = "The handler has already been shutdown. Please use ServiceBusClient to create a new instance."
 """The SDK's own words."""
+
+
+_ONE: Final = (ServiceBusMessage, AmqpAnnotatedMessage, Mapping)
+"""What is one message, and not many."""
 
 
 class ParkedSchedule(list[int]):
@@ -151,13 +155,16 @@ class MessageSender:
         if not messages:
             return
         check(messages)  # E3
-        if isinstance(message, ServiceBusMessage | AmqpAnnotatedMessage | Mapping):
+        if isinstance(message, _ONE):
             one = messages[0]
-            key = group_key(one)
             shipment = Shipment(
                 messages,
                 lambda deadline: Submission(
-                    lambda sdk: sdk.send_messages(cast("Any", one)), Kind.SEND, messages, deadline, key, together=True
+                    lambda sdk: send_one(sdk, one),
+                    Kind.SEND,
+                    messages,
+                    deadline,
+                    lambda: group_key(one),
                 ),
             )
         else:
@@ -335,14 +342,12 @@ class MessageSender:
 
     def _park(self, run: Sequence[Message], deadline: float) -> Submission[None]:
         one = run[0] if len(run) == 1 else None
-        cargo = cast("Any", list(run) if one is None else one)
         return Submission(
-            lambda sdk: sdk.send_messages(cargo),
+            lambda sdk: sdk.send_messages(cast("Any", list(run) if one is None else one)),
             Kind.SEND,
             run,
             deadline,
-            key=None if one is None else (self.entity_name, group_key(one)),
-            together=one is not None,
+            key=None if one is None else lambda: (self.entity_name, group_key(one)),
             destination=self.entity_name,
         )
 
