@@ -49,6 +49,7 @@ bench: $(INSTALLED) ## Measure, side by side, as ratios of one run
 	$(BIN)/python bench/store.py
 	PYTHONPATH=tests $(BIN)/python bench/broker.py
 	PYTHONPATH=tests $(BIN)/python bench/broker_limits.py
+	PYTHONPATH=tests $(BIN)/python bench/client.py
 
 chaos: $(INSTALLED) ## The long proofs: 10,000 simulated worlds, 200 kills of the broker, 1,000,000 damaged frames
 	$(BIN)/pairbus simulate --seeds 10000

@@ -175,9 +175,8 @@ def main() -> None:
         for name, values in ratios.items():
             ratio = statistics.median(values)
             failed |= ratio < BARS[name]
-            print(
-                f"{name:26} {ratio:6.2f} x the bare SDK  (bar {BARS[name]}, rounds {', '.join(f'{v:.2f}' for v in values)})"
-            )
+            seen = ", ".join(f"{value:.2f}" for value in values)
+            print(f"{name:26} {ratio:6.2f} x the bare SDK  (bar {BARS[name]}, rounds {seen})")
         times = [asyncio.run(failing_over(*ends)) for _ in range(arguments.rounds)]
         named = zip(("interval over to parked", "ping accepted to primary"), zip(*times, strict=True), strict=True)
         for name, values in named:

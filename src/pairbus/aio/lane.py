@@ -21,7 +21,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 
 from pairbus.aio.attempt import RECANCEL_SECONDS, Chores, cancel
 from pairbus.aio.messages import carrier_of, size_of
-from pairbus.aio.sdk import Link, Message, facts
+from pairbus.aio.sdk import Link, Message, add_to, facts
 from pairbus.core.ledger import Kind, Stage
 from pairbus.core.sending import ABOUT_THE_MESSAGE
 from pairbus.instrument.hooks import Instrument, Operation
@@ -313,7 +313,7 @@ class Lane:
             if submission.key() != key:
                 continue
             try:
-                batch.add_message(submission.messages[0])
+                add_to(batch, submission.messages[0])
             except MessageSizeExceededError:
                 break
             except Exception:  # noqa: BLE001 (it cannot be encoded: it goes alone, and its caller gets the SDK's error)
