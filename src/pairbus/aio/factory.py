@@ -256,9 +256,9 @@ class MessagingFactory:
         if self._syphon is not None:
             await self._syphon.stop()
         if pairing is not None:
-            if not await self.under_way.ended(pairing.policy.attempt_timeout):
-                pairing.abandon("the factory was closed")
-                await self.under_way.ended(CHORE_SECONDS)
+            await self.under_way.ended(pairing.policy.attempt_timeout)
+            pairing.abandon("the factory was closed")  # sends that take too long, and pings
+            await self.under_way.ended(CHORE_SECONDS)
             await pairing.close()
         try:
             await within(CLOSE_SECONDS, self.client.close())
