@@ -47,11 +47,13 @@ bench: $(INSTALLED) ## Measure, side by side, as ratios of one run
 	$(BIN)/python bench/simulation.py
 	$(BIN)/python bench/amqp_codec.py
 	$(BIN)/python bench/store.py
+	$(BIN)/python bench/filters.py
 	PYTHONPATH=tests $(BIN)/python bench/broker.py
 	PYTHONPATH=tests $(BIN)/python bench/broker_limits.py
 	PYTHONPATH=tests $(BIN)/python bench/client.py
+	PYTHONPATH=tests $(BIN)/python bench/topics.py
 
-chaos: $(INSTALLED) ## The long proofs: 10,000 simulated worlds, 200 kills of the broker, 1,000,000 damaged frames
+chaos: $(INSTALLED) ## The long proofs: 10,000 simulated worlds, 200 kills of the broker, 1,000,000 damaged frames, 2,000 slow clients
 	$(BIN)/pairbus simulate --seeds 10000
 	$(BIN)/pytest -s tests/chaos
 

@@ -25,7 +25,7 @@ from pathlib import Path
 from pairbus.amqp import build_message
 from pairbus.amqp.message import encode_data_section
 from pairbus.amqp.sections import Properties
-from support.client import Client, Producer, Worker
+from support.client import Client, Login, Producer, Worker
 
 SERVER_CORE, CLIENT_CORE = 0, 1
 PAYLOAD = build_message(encode_data_section(b"x" * 1024), properties=Properties(message_id="0123456789"))
@@ -40,6 +40,7 @@ class Server:
     port: int
     pid: int
     path: str
+    login: Login
     confirms: bool = True
     """Whether completions are confirmed, which RabbitMQ 3.10 cannot do: beside it ours are not either."""
 
@@ -61,8 +62,9 @@ def pairbus(data: Path | None) -> Generator[Server]:
     with subprocess.Popen(["taskset", "-c", str(SERVER_CORE), *command], stdout=subprocess.PIPE, text=True) as process:  # noqa: S607
         try:
             assert process.stdout is not None
-            port = json.loads(process.stdout.readline())["port"]
-            yield Server("pairbus, durable" if data else "pairbus, in memory", port, process.pid, "orders")
+            ready = json.loads(process.stdout.readline())
+            name = "pairbus, durable" if data else "pairbus, in memory"
+            yield Server(name, ready["port"], process.pid, "orders", Login.of(ready["connection_string"]))
         finally:
             process.terminate()
 
@@ -73,8 +75,9 @@ def rabbitmq(data: Path, kind: str) -> Generator[Server]:
     plugins, definitions, config = data / "plugins", data / "definitions.json", data / "rabbitmq.conf"
     plugins.write_text("[rabbitmq_amqp1_0].")
     queue = {"name": "orders", "vhost": "/", "durable": True, "auto_delete": False, "arguments": {"x-queue-type": kind}}
-    user = {"name": "load", "password": "load", "tags": "administrator"}  # what the client says
-    permission = {"user": "load", "vhost": "/", "configure": ".*", "read": ".*", "write": ".*"}
+    login = Login("load", "load")
+    user = {"name": login.name, "password": login.key, "tags": "administrator"}
+    permission = {"user": login.name, "vhost": "/", "configure": ".*", "read": ".*", "write": ".*"}
     everything = {"vhosts": [{"name": "/"}], "users": [user], "permissions": [permission], "queues": [queue]}
     definitions.write_text(json.dumps(everything))
     config.write_text(f"listeners.tcp.1 = 127.0.0.1:{RABBIT_PORT}\nload_definitions = {definitions}\n")
@@ -98,14 +101,16 @@ def rabbitmq(data: Path, kind: str) -> Generator[Server]:
                     break
             else:
                 raise RuntimeError(f"RabbitMQ did not start: see {data / 'log'}")
-            yield Server(f"RabbitMQ, {kind} queue", RABBIT_PORT, process.pid, "/amq/queue/orders", confirms=False)
+            yield Server(
+                f"RabbitMQ, {kind} queue", RABBIT_PORT, process.pid, "/amq/queue/orders", login, confirms=False
+            )
         finally:
             process.terminate()
 
 
 async def send(server: Server, count: int, window: int = 500) -> float:
     """Return how many single sends a second are accepted."""
-    client = await Client.connect(server.port)
+    client = await Client.connect(server.port, server.login)
     left = iter(range(count))
     began = time.perf_counter()
     await Producer(client, server.path, lambda: PAYLOAD if next(left, None) is not None else None, window).finished
@@ -115,7 +120,7 @@ async def send(server: Server, count: int, window: int = 500) -> float:
 
 async def receive(server: Server, count: int) -> float:
     """Return how many messages a second are delivered and completed one by one."""
-    client = await Client.connect(server.port)
+    client = await Client.connect(server.port, server.login)
     began = time.perf_counter()
     await Worker(client, server.path, count, confirmed=server.confirms).finished
     client.close()
@@ -124,7 +129,7 @@ async def receive(server: Server, count: int) -> float:
 
 async def latency(server: Server, count: int = 300) -> float:
     """Return the median milliseconds of one send after another."""
-    client = await Client.connect(server.port)
+    client = await Client.connect(server.port, server.login)
     times: list[float] = []
     began = time.perf_counter()
 
@@ -142,7 +147,7 @@ async def latency(server: Server, count: int = 300) -> float:
 
 async def drain(server: Server, count: int) -> None:
     """Empty the queue."""
-    client = await Client.connect(server.port)
+    client = await Client.connect(server.port, server.login)
     await Worker(client, server.path, count, confirmed=server.confirms).finished
     client.close()
 

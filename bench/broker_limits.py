@@ -39,7 +39,7 @@ def start_to_first_message(data: Path) -> float:
 
 async def with_idle_connections(server: Server) -> int:
     """Return the broker's memory, in kilobytes, while so many clients are connected."""
-    clients = [await Client.connect(server.port) for _ in range(CONNECTIONS)]
+    clients = [await Client.connect(server.port, server.login) for _ in range(CONNECTIONS)]
     memory = resident_kilobytes(server.pid)
     for client in clients:
         client.close()
@@ -64,7 +64,7 @@ async def schedule(server: Server, count: int) -> None:
     """Send messages that are due tomorrow."""
     tomorrow = Timestamp(time.time_ns() // 1_000_000 + 86_400_000)
     payload = Message(PAYLOAD).rewritten(message_annotations={Symbol("x-opt-scheduled-enqueue-time"): tomorrow})
-    client = await Client.connect(server.port)
+    client = await Client.connect(server.port, server.login)
     left = iter(range(count))
     await Producer(client, server.path, lambda: payload if next(left, None) is not None else None).finished
     client.close()
@@ -72,7 +72,7 @@ async def schedule(server: Server, count: int) -> None:
 
 async def take(server: Server, count: int, outcome: DeliveryState | None) -> None:
     """Receive messages under lock, and settle them so, or leave them locked."""
-    client = await Client.connect(server.port)
+    client = await Client.connect(server.port, server.login)
     link = client.amqp.begin().attach_receiver("taker", Source(server.path))
     taken = 0
     done = asyncio.get_running_loop().create_future()
@@ -128,7 +128,8 @@ def beside(data: Path, count: int) -> None:
 async def sdk_rate(server: Server, work: Callable[[ServiceBusClient], Awaitable[int]]) -> float:
     """Return how many messages a second the official SDK sends."""
     text = (
-        f"Endpoint=sb://127.0.0.1:{server.port};SharedAccessKeyName=any;SharedAccessKey=any;UseDevelopmentEmulator=true"
+        f"Endpoint=sb://127.0.0.1:{server.port};SharedAccessKeyName={server.login.name};"
+        f"SharedAccessKey={server.login.key};UseDevelopmentEmulator=true"
     )
     async with ServiceBusClient.from_connection_string(text) as client:
         began = time.perf_counter()

@@ -1,9 +1,11 @@
 """What an application's own tests need: a broker that runs with them."""
 
+from pairbus.broker.auth.policies import Policy, Right
 from pairbus.broker.embedded import EmbeddedBroker
 from pairbus.broker.entities.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.broker.filters import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
 from pairbus.broker.running import Endpoint
+from pairbus.broker.topic_documents import SubscriptionConfig, TopicConfig
 
 __all__ = [
     "CorrelationFilter",
@@ -11,11 +13,15 @@ __all__ = [
     "Endpoint",
     "EntityStatus",
     "FalseFilter",
+    "Policy",
     "QueueSettings",
+    "Right",
     "Rule",
     "SqlAction",
     "SqlFilter",
+    "SubscriptionConfig",
     "SubscriptionSettings",
+    "TopicConfig",
     "TopicSettings",
     "TrueFilter",
 ]

@@ -14,6 +14,7 @@ import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient
 
+from pairbus.broker.auth.policies import ALL, ROOT, Policy
 from pairbus.broker.config import BrokerConfig, NamespaceConfig
 from pairbus.broker.entities.settings import QueueSettings
 from pairbus.broker.running import Broker
@@ -21,6 +22,7 @@ from pairbus.broker.server import NamespaceServer, ServerConnection
 
 FRAMES = int(os.environ.get("PAIRBUS_FRAMES", "1000000"))
 PER_BROKER = 10_000
+KEY = "known to every broker here, so that what was said to one can be said to another"
 GROWTH = 64 * 1024
 """Kilobytes that the process may grow by, once it has warmed up."""
 
@@ -162,7 +164,7 @@ async def fuzz(wanted: int, report: Callable[[str], None]) -> None:
 @asynccontextmanager
 async def serving() -> AsyncGenerator[tuple[Broker, NamespaceServer]]:
     queues = {"orders": QueueSettings(), "sessions": QueueSettings(requires_session=True)}
-    broker = Broker(BrokerConfig([NamespaceConfig("localhost", 0, queues)]))
+    broker = Broker(BrokerConfig([NamespaceConfig("localhost", 0, queues, policies=(Policy(ROOT, ALL, KEY),))]))
     await broker.start()
     (server,) = broker._servers.values()  # pyright: ignore[reportPrivateUsage]
     yield broker, server
@@ -175,7 +177,7 @@ async def record(server: NamespaceServer) -> list[list[bytes]]:
     loop = asyncio.get_running_loop()
     listening = await loop.create_server(lambda: Recorder(server), "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
-    key = "SharedAccessKeyName=any;SharedAccessKey=any"
+    key = f"SharedAccessKeyName={ROOT};SharedAccessKey={KEY}"
     await talk(f"Endpoint=sb://127.0.0.1:{port};{key};UseDevelopmentEmulator=true")
     listening.close()
     return Recorder.said

@@ -45,7 +45,6 @@ class Account:
 
 async def load_until_killed(broker: EmbeddedBroker, account: Account, seconds: float) -> None:
     """Send and complete as fast as it goes, and kill the broker in the middle of it."""
-    port = broker.endpoints["localhost"].port
     by_delivery: dict[int, int] = {}
     sent: list[int] = []
 
@@ -57,7 +56,7 @@ async def load_until_killed(broker: EmbeddedBroker, account: Account, seconds: f
     def received(delivery: DeliveryReceived) -> None:
         by_delivery[delivery.delivery_id] = account.received(delivery)
 
-    producing, working = await Client.connect(port), await Client.connect(port)
+    producing, working = await Client.of(broker), await Client.of(broker)
     producer = Producer(
         producing, "orders", next_payload, window=200, on_accepted=lambda index: account.accepted.add(sent[index])
     )
@@ -74,7 +73,7 @@ async def load_until_killed(broker: EmbeddedBroker, account: Account, seconds: f
 
 async def drain(broker: EmbeddedBroker, account: Account, missing: set[int]) -> None:
     """Receive until everything is there that must be."""
-    client = await Client.connect(broker.endpoints["localhost"].port)
+    client = await Client.of(broker)
     done = asyncio.get_running_loop().create_future()
 
     def received(delivery: DeliveryReceived) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import logging
 import warnings
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,7 +13,7 @@ from tests.contract.lab import Lab
 from tests.contract.sdk import Sdk
 
 from pairbus.aio import NamespaceManager
-from pairbus.testing import EmbeddedBroker, QueueSettings
+from pairbus.testing import EmbeddedBroker, QueueSettings, TopicConfig
 
 Scenario: TypeAlias = Callable[[Lab], Awaitable[None]]
 Run: TypeAlias = Callable[..., None]
@@ -84,10 +84,16 @@ def manage(request: pytest.FixtureRequest, shared_broker: EmbeddedBroker) -> Man
 
 
 def play(
-    scenario: Scenario, sdk: Sdk, queues: Mapping[str, QueueSettings], data: Path | None, *, process: bool = False
+    scenario: Scenario,
+    sdk: Sdk,
+    queues: Mapping[str, QueueSettings],
+    data: Path | None,
+    *,
+    topics: Mapping[str, TopicConfig | Iterable[str]] | None = None,
+    process: bool = False,
 ) -> None:
     async def play() -> None:
-        async with asyncio.timeout(TIMEOUT), Lab(sdk, queues, data, process=process) as lab:
+        async with asyncio.timeout(TIMEOUT), Lab(sdk, queues, data, topics=topics, process=process) as lab:
             await scenario(lab)
 
     asyncio.run(play())

@@ -4,7 +4,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -15,9 +15,10 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBu
 from tests.contract.sdk import Sdk
 
 from pairbus.aio import NamespaceManager
-from pairbus.testing import EmbeddedBroker, QueueSettings
+from pairbus.testing import EmbeddedBroker, QueueSettings, TopicConfig
 
 T = TypeVar("T")
+L = TypeVar("L", ServiceBusSender, ServiceBusReceiver)
 
 DEADLINE = 15.0
 """Seconds after which what a test waits for has not happened."""
@@ -47,11 +48,19 @@ class Lab:
     """A broker with some queues, and clients on it. Everything that is opened is closed at its end."""
 
     def __init__(
-        self, sdk: Sdk, queues: Mapping[str, QueueSettings], data: Path | None, *, process: bool = False
+        self,
+        sdk: Sdk,
+        queues: Mapping[str, QueueSettings],
+        data: Path | None,
+        *,
+        topics: Mapping[str, TopicConfig | Iterable[str]] | None = None,
+        process: bool = False,
     ) -> None:
         self.sdk = sdk
         self.clock = Clock()
-        self.broker = EmbeddedBroker(queues=queues, data=data, process=process, clock=None if process else self.clock)
+        self.broker = EmbeddedBroker(
+            queues=queues, topics=topics or {}, data=data, process=process, clock=None if process else self.clock
+        )
         self._clients: list[ServiceBusClient | NamespaceManager] = []
         self._links: list[ServiceBusSender | ServiceBusReceiver] = []
         self._client: ServiceBusClient | None = None
@@ -101,27 +110,25 @@ class Lab:
 
     async def sender(self, queue: str = "orders") -> ServiceBusSender:
         """Open a sender."""
-        made = self._shared().get_queue_sender(queue)
-        self._links.append(made)
-        return await made.__aenter__()
+        return await self.open(self._shared().get_queue_sender(queue))
+
+    async def open(self, link: L) -> L:
+        """Open a sender or a receiver that was made by a client."""
+        self._links.append(link)
+        await link.__aenter__()
+        return link
 
     async def receiver(self, queue: str = "orders", **options: Any) -> ServiceBusReceiver:
         """Open a receiver."""
-        made = self._shared().get_queue_receiver(queue, **options)
-        self._links.append(made)
-        return await made.__aenter__()
+        return await self.open(self._shared().get_queue_receiver(queue, **options))
 
-    async def topic_sender(self, topic: str) -> ServiceBusSender:
+    async def topic_sender(self, topic: str = "orders") -> ServiceBusSender:
         """Open a sender to a topic."""
-        made = self._shared().get_topic_sender(topic)
-        self._links.append(made)
-        return await made.__aenter__()
+        return await self.open(self._shared().get_topic_sender(topic))
 
-    async def subscription_receiver(self, topic: str, subscription: str, **options: Any) -> ServiceBusReceiver:
+    async def subscriber(self, subscription: str, topic: str = "orders", **options: Any) -> ServiceBusReceiver:
         """Open a receiver of a subscription."""
-        made = self._shared().get_subscription_receiver(topic, subscription, **options)
-        self._links.append(made)
-        return await made.__aenter__()
+        return await self.open(self._shared().get_subscription_receiver(topic, subscription, **options))
 
     async def both(self, queue: str = "orders", **options: Any) -> tuple[ServiceBusSender, ServiceBusReceiver]:
         """Open a sender and a receiver at once."""

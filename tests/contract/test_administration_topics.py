@@ -193,7 +193,7 @@ def test_counts_of_topics_and_subscriptions_are_true(run: Run) -> None:
         sender = await lab.topic_sender("events")
         await send(sender, "a", "b", "c")
         await sender.schedule_messages(ServiceBusMessage("later"), lab.clock.utc(3600))
-        receiver = await lab.subscription_receiver("events", "all")
+        receiver = await lab.subscriber("all", "events")
         locked, dead = await receive(receiver, 2)
         await receiver.dead_letter_message(dead)
         topic = await manager.get_topic_runtime_properties("events")
@@ -304,7 +304,7 @@ def test_rules_take_effect(run: Run) -> None:
             action=SqlRuleAction("SET seen = @s", parameters={"@s": 7}),
         )
         sender = await lab.topic_sender("events")
-        receiver = await lab.subscription_receiver("events", "red")
+        receiver = await lab.subscriber("red", "events")
         await sender.send_messages(
             [ServiceBusMessage(color, application_properties={"color": color}) for color in ("blue", "red")]
         )

@@ -16,9 +16,9 @@ def message(text: str) -> bytes:
     return build_message(encode_data_section(text.encode()))
 
 
-async def outcomes_of(port: int, path: str, payloads: list[tuple[bytes, int]]) -> list[str]:
+async def outcomes_of(broker: EmbeddedBroker, path: str, payloads: list[tuple[bytes, int]]) -> list[str]:
     """Send all in one go and return how the broker answered each."""
-    client = await Client.connect(port)
+    client = await Client.of(broker)
     link = client.amqp.begin().attach_sender("all at once", Target(path))
     outcomes: dict[int, str] = {}
     done = asyncio.get_running_loop().create_future()
@@ -45,8 +45,8 @@ def _note(
     outcomes.update((delivery.context, type(state).__name__) for delivery in deliveries if delivery.link is link)
 
 
-async def bodies_in(port: int, path: str, count: int) -> list[bytes]:
-    client = await Client.connect(port)
+async def bodies_in(broker: EmbeddedBroker, path: str, count: int) -> list[bytes]:
+    client = await Client.of(broker)
     received: list[bytes] = []
     await Worker(client, path, count, on_received=lambda event: received.append(event.payload)).finished
     client.close()
@@ -63,9 +63,8 @@ def test_each_of_the_messages_that_come_together_has_an_outcome_of_its_own() -> 
         (message("fourth"), 0),
     ]
     with EmbeddedBroker(queues=["orders"]) as broker:
-        port = broker.endpoints["localhost"].port
-        outcomes = asyncio.run(outcomes_of(port, "orders", payloads))
-        received = asyncio.run(bodies_in(port, "orders", 4))
+        outcomes = asyncio.run(outcomes_of(broker, "orders", payloads))
+        received = asyncio.run(bodies_in(broker, "orders", 4))
     assert outcomes == ["Accepted", "Rejected", "Rejected", "Accepted", "Accepted"]
     for payload, text in zip(received, (b"first", b"second", b"third", b"fourth"), strict=True):
         assert payload.endswith(text)
@@ -74,15 +73,14 @@ def test_each_of_the_messages_that_come_together_has_an_outcome_of_its_own() -> 
 def test_messages_that_come_together_are_accepted_together() -> None:
     payloads = [(message(str(number)), 0) for number in range(50)]
     with EmbeddedBroker(queues=["orders"]) as broker:
-        port = broker.endpoints["localhost"].port
-        assert asyncio.run(outcomes_of(port, "orders", payloads)) == ["Accepted"] * 50
-        received = asyncio.run(bodies_in(port, "orders", 50))
+        assert asyncio.run(outcomes_of(broker, "orders", payloads)) == ["Accepted"] * 50
+        received = asyncio.run(bodies_in(broker, "orders", 50))
     assert [payload.split(b"\xa0")[-1][1:] for payload in received] == [str(number).encode() for number in range(50)]
 
 
-async def take(port: int, path: str, count: int) -> int:
+async def take(broker: EmbeddedBroker, path: str, count: int) -> int:
     """Receive with more credit than the session's window lets pass at once."""
-    client = await Client.connect(port)
+    client = await Client.of(broker)
     session = client.amqp.begin()
     link = session.attach_receiver("taker", Source(path))
     taken = 0
@@ -108,7 +106,6 @@ async def take(port: int, path: str, count: int) -> int:
 def test_a_receiver_with_more_credit_than_window_gets_all_it_asked_for() -> None:
     count = 2 * ConnectionOptions("any").incoming_window
     with EmbeddedBroker(queues=["orders"]) as broker:
-        port = broker.endpoints["localhost"].port
         payloads = [(build_batch([message("x")] * 1000), BATCH_FORMAT)] * -(-count // 1000)
-        asyncio.run(outcomes_of(port, "orders", payloads))
-        assert asyncio.run(take(port, "orders", count)) == count
+        asyncio.run(outcomes_of(broker, "orders", payloads))
+        assert asyncio.run(take(broker, "orders", count)) == count

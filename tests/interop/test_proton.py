@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from pairbus.testing import EmbeddedBroker
+from support.client import Login
 
 proton: Any = pytest.importorskip("proton", reason="python-qpid-proton is not installed: make interop")
 utils: Any = pytest.importorskip("proton.utils")
@@ -19,9 +21,12 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 @pytest.fixture
 def connection(broker: EmbeddedBroker) -> Iterator[Any]:
-    port = broker.endpoints["localhost"].port
+    port, login = broker.endpoints["localhost"].port, Login.of(broker.connection_string)
     opened = utils.BlockingConnection(
-        f"amqp://user:password@127.0.0.1:{port}", allowed_mechs="PLAIN", allow_insecure_mechs=True, timeout=10
+        f"amqp://{login.name}:{quote(login.key, safe='')}@127.0.0.1:{port}",
+        allowed_mechs="PLAIN",
+        allow_insecure_mechs=True,
+        timeout=10,
     )
     yield opened
     opened.close()

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Self
+from typing import NamedTuple, Self
 
 from pairbus.amqp import Connection, ConnectionOptions, ReceiverLink, SaslClient, SenderLink, Side
 from pairbus.amqp.events import (
@@ -18,32 +18,52 @@ from pairbus.amqp.events import (
     WindowOpened,
 )
 from pairbus.amqp.performatives import ACCEPTED, SETTLE_FIRST, SETTLE_SECOND, Accepted, Source, Target
+from pairbus.testing import EmbeddedBroker
 
 
 class ConnectionEndedError(Exception):
     """The broker or the network has ended the connection."""
 
 
+class Login(NamedTuple):
+    """With what a client says who it is."""
+
+    name: str
+    key: str
+
+    @classmethod
+    def of(cls, connection_string: str) -> Self:
+        """Return what a connection string has."""
+        fields = dict(part.split("=", 1) for part in connection_string.split(";"))
+        return cls(fields["SharedAccessKeyName"], fields["SharedAccessKey"])
+
+
 class Client(asyncio.Protocol):
     """One connection; ``lost`` is done when it has ended."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, login: Login | None) -> None:
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._handlers: dict[object, Callable[[Event], None]] = {}
         options = ConnectionOptions("load", hostname="localhost")
-        sasl = SaslClient("PLAIN", username="load", password="load")  # noqa: S106 (not a secret)
+        sasl = SaslClient() if login is None else SaslClient("PLAIN", username=login.name, password=login.key)
         self.amqp = Connection(Side.CLIENT, options, sasl=sasl, now=loop.time())
         self.opened: asyncio.Future[None] = loop.create_future()
         self.lost: asyncio.Future[None] = loop.create_future()
 
     @classmethod
-    async def connect(cls, port: int) -> Self:
-        """Connect and open."""
+    async def connect(cls, port: int, login: Login | None) -> Self:
+        """Connect and open, with the name of a policy and its key, or as nobody in particular."""
         loop = asyncio.get_running_loop()
-        _, client = await loop.create_connection(lambda: cls(loop), "127.0.0.1", port)
+        _, client = await loop.create_connection(lambda: cls(loop, login), "127.0.0.1", port)
         await client.opened
         return client
+
+    @classmethod
+    async def of(cls, broker: EmbeddedBroker) -> Self:
+        """Connect to a broker's first namespace as its owner."""
+        endpoint = next(iter(broker.endpoints.values()))
+        return await cls.connect(endpoint.port, Login.of(endpoint.connection_string))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)

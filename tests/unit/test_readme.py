@@ -18,6 +18,8 @@ ELSEWHERE = {
     "pairbus simulate --seeds 10000": "is what make chaos runs",
     "pairbus broker --queue orders --data ./broker": "does not end by itself; run below",
     "pairbus broker --namespace contoso --namespace fabrikam:5700 --queue contoso/orders --data ./broker": "the same",
+    "pairbus broker --subscription orders/all --subscription orders/audit": "the same; tests/contract/test_embedded.py",
+    "pairbus broker --queue orders --tls --data ./broker": "the same; tests/contract/test_door.py speaks TLS with it",
 }
 
 
@@ -55,7 +57,8 @@ def test_the_broker_of_the_readme_serves_a_script_of_the_sdk_and_ends_in_order(t
         try:
             assert broker.stdout is not None
             ready = json.loads(broker.stdout.readline())
-            assert ready.keys() == {"namespace", "connection_string", "port"}
+            facts = {"namespace", "port", "connection_string", "address", "tls_connection_string", "ca_file"}
+            assert ready.keys() == facts
             with ServiceBusClient.from_connection_string(ready["connection_string"]) as client:
                 with client.get_queue_sender("orders") as sender:
                     sender.send_messages(ServiceBusMessage("one coffee"))

@@ -8,7 +8,7 @@ from pairbus.amqp.conditions import NOT_IMPLEMENTED, UNAUTHORIZED_ACCESS, AmqpEr
 from pairbus.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, frame
 from pairbus.amqp.options import ConnectionOptions
 from pairbus.amqp.performatives import Open, SaslFrame, SaslOutcome
-from pairbus.amqp.sasl import EXTERNAL, OK, PLAIN, SYSTEM_FAILED, Credentials, SaslClient, SaslServer
+from pairbus.amqp.sasl import OK, PLAIN, SYSTEM_FAILED, Credentials, SaslClient, SaslServer
 
 
 class Side(enum.Enum):
@@ -77,8 +77,8 @@ class Handshake:
 
     @property
     def earns_trust(self) -> bool:
-        """Whether SASL itself has shown who the client is."""
-        return self.credentials is not None and self.credentials.mechanism in {PLAIN, EXTERNAL}
+        """Whether SASL itself has shown who the client is; the other mechanisms leave that to a token."""
+        return self.credentials is not None and self.credentials.mechanism == PLAIN
 
     def refusal(self, state: ConnectionState) -> bytes:
         """Return what a peer is told that does not get as far as an AMQP frame."""

@@ -7,16 +7,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
+from pairbus.broker.auth.documents import ENTRY, from_entries, to_entries
+from pairbus.broker.auth.policies import Policies
+from pairbus.broker.documents import (
+    DURATION,
+    Properties,
+    a_list,
+    read_properties,
+    table,
+    tables,
+    text,
+    write_properties,
+)
 from pairbus.broker.entities.settings import EntityStatus, QueueSettings
+from pairbus.broker.topic_documents import SubscriptionConfig, TopicConfig, read_topic, write_topic
 from pairbus.errors import OptionError
 
 DEFAULT_PORT: Final = 5672
 MAX_PORT: Final = 65535
-
-_DURATION = re.compile(
-    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
-)
-_MILLISECONDS = {"days": 86_400_000, "hours": 3_600_000, "minutes": 60_000, "seconds": 1000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +34,8 @@ class NamespaceConfig:
     name: str
     port: int = 0
     queues: Mapping[str, QueueSettings] = field(default_factory=dict[str, QueueSettings])
+    topics: Mapping[str, TopicConfig] = field(default_factory=dict[str, TopicConfig])
+    policies: Policies = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +56,7 @@ class BrokerConfig:
     """All that a broker serves.
 
     :ivar data: the directory in which namespaces are stored; None: in memory.
+    :ivar ledger: the directory in which it keeps account of every operation; None: nowhere.
     :ivar tls: how it speaks TLS, besides plain AMQP and HTTP; None: not at all.
     """
 
@@ -53,11 +64,14 @@ class BrokerConfig:
     host: str = "127.0.0.1"
     data: Path | None = None
     tls: TlsConfig | None = None
+    ledger: Path | None = None
 
 
 def from_options(
     namespaces: Sequence[str],
     queues: Iterable[str] | Mapping[str, QueueSettings],
+    topics: Iterable[str] | Mapping[str, TopicConfig | Iterable[str]] = (),
+    subscriptions: Iterable[str] = (),
     *,
     port: int = DEFAULT_PORT,
     host: str = "127.0.0.1",
@@ -65,47 +79,81 @@ def from_options(
 ) -> BrokerConfig:
     """Read namespaces, as ``contoso`` or ``contoso:5700``, and queues, as ``contoso/orders`` or just ``orders``.
 
-    A mapping gives each queue its settings; the others have the cloud's defaults.
+    A mapping gives each queue its settings; the others have the cloud's defaults. Topics are named in the same way; a
+    mapping gives each its subscriptions, or all that it is to be. A subscription, ``contoso/orders/all``, has a topic,
+    which is made if nobody else has named it.
 
     The first namespace without a port of its own gets ``port``, the next one the port after it; 0 stays 0.
     """
     made: dict[str, NamespaceConfig] = {}
     following = port
-    for text in namespaces or ("localhost",):
-        name, _, own = text.partition(":")
+    for given in namespaces or ("localhost",):
+        name, _, own = given.partition(":")
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9-]{0,49}", name) or (own and not own.isdigit()):
-            raise OptionError("namespace", text, "a name of letters, digits and dashes, and a port: contoso:5700")
+            raise OptionError("namespace", given, "a name of letters, digits and dashes, and a port: contoso:5700")
         if name.lower() in made:
-            raise OptionError("namespace", text, "each namespace is named once")
+            raise OptionError("namespace", given, "each namespace is named once")
         made[name.lower()] = NamespaceConfig(name, int(own) if own else following)
         following += 0 if own or not following else 1
     if not isinstance(queues, Mapping):
         queues = dict.fromkeys(queues, QueueSettings())
-    for text, settings in cast("Mapping[str, QueueSettings]", queues).items():
-        name, separator, path = text.partition("/")
-        if not separator or name.lower() not in made:
-            if len(made) > 1:
-                raise OptionError("queue", text, "with several namespaces, namespace/queue: contoso/orders")
-            name, path = next(iter(made)), text
-        namespace = made[name.lower()]
-        made[name.lower()] = replace(namespace, queues={**namespace.queues, path: settings})
+    for given, settings in cast("Mapping[str, QueueSettings]", queues).items():
+        namespace, path = _located("queue", given, made)
+        made[namespace.name.lower()] = replace(namespace, queues={**namespace.queues, path: settings})
+    _place_topics(made, topics)
+    for given in subscriptions:
+        _place_subscription(made, given)
     return BrokerConfig(tuple(made.values()), host, data)
+
+
+def _place_topics(
+    made: dict[str, NamespaceConfig], topics: Iterable[str] | Mapping[str, TopicConfig | Iterable[str]]
+) -> None:
+    if not isinstance(topics, Mapping):
+        topics = dict.fromkeys(topics, ())
+    for given, wanted in cast("Mapping[str, TopicConfig | Iterable[str]]", topics).items():
+        namespace, path = _located("topic", given, made)
+        names = () if isinstance(wanted, TopicConfig) else wanted
+        topic = wanted if isinstance(wanted, TopicConfig) else TopicConfig()
+        topic = replace(topic, subscriptions={**topic.subscriptions, **dict.fromkeys(names, SubscriptionConfig())})
+        made[namespace.name.lower()] = replace(namespace, topics={**namespace.topics, path: topic})
+
+
+def _place_subscription(made: dict[str, NamespaceConfig], given: str) -> None:
+    namespace, path = _located("subscription", given, made)
+    path, separator, name = path.rpartition("/")
+    if not separator:
+        raise OptionError("subscription", given, "a topic and a name: orders/all")
+    topic = namespace.topics.get(path, TopicConfig())
+    topic = replace(topic, subscriptions={**topic.subscriptions, name: SubscriptionConfig()})
+    made[namespace.name.lower()] = replace(namespace, topics={**namespace.topics, path: topic})
+
+
+def _located(kind: str, given: str, made: Mapping[str, NamespaceConfig]) -> tuple[NamespaceConfig, str]:
+    """Return the namespace of an entity and its path there."""
+    name, separator, path = given.partition("/")
+    if separator and name.lower() in made:
+        return made[name.lower()], path
+    if len(made) > 1:
+        raise OptionError(kind, given, f"with several namespaces, namespace/{kind}: contoso/orders")
+    return next(iter(made.values())), given
 
 
 def from_file(
     file: Path, *, port: int = DEFAULT_PORT, host: str = "127.0.0.1", data: Path | None = None
 ) -> BrokerConfig:
-    """Read a ``Config.json`` of Microsoft's emulator: ``UserConfig``, ``Namespaces``, ``Queues``, ``Properties``.
+    """Read a ``Config.json`` of Microsoft's emulator, with queues, topics, subscriptions and rules.
 
-    Besides the emulator's properties of a queue it may have the cloud's other ones, and a namespace its ``Port``.
+    Besides the emulator's properties an entity may have the cloud's other ones, and a namespace its ``Port``;
+    namespaces, queues and topics may have ``SharedAccessPolicies``.
     """
     try:
         document = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise OptionError("config", str(file), f"a JSON file that can be read ({error})") from None
-    found = _list(_table(_table(document, "the file").get("UserConfig"), "UserConfig"), "Namespaces", "UserConfig")
+    found = a_list(table(table(document, "the file").get("UserConfig"), "UserConfig"), "Namespaces", "UserConfig")
     namespaces = [
-        _namespace(_table(entry, f"Namespaces[{index}]"), f"Namespaces[{index}]", port + index if port else 0)
+        _namespace(table(entry, f"Namespaces[{index}]"), f"Namespaces[{index}]", port + index if port else 0)
         for index, entry in enumerate(found)
     ]
     return BrokerConfig(tuple(namespaces), host, data)
@@ -117,47 +165,47 @@ def to_document(config: BrokerConfig) -> dict[str, Any]:
         {
             "Name": namespace.name,
             "Port": namespace.port,
+            ENTRY: to_entries(namespace.policies),
             "Queues": [
-                {"Name": path, "Properties": _properties(settings)} for path, settings in namespace.queues.items()
+                {
+                    "Name": path,
+                    "Properties": write_properties(settings, _QUEUE),
+                    ENTRY: to_entries(settings.authorization_rules),
+                }
+                for path, settings in namespace.queues.items()
             ],
+            "Topics": [write_topic(path, topic) for path, topic in namespace.topics.items()],
         }
         for namespace in config.namespaces
     ]
     return {"UserConfig": {"Namespaces": namespaces}}
 
 
-def _properties(settings: QueueSettings) -> dict[str, Any]:
-    values = {name: (getattr(settings, setting), kind) for name, (setting, kind) in _PROPERTIES.items()}
-    return {
-        name: f"PT{value / 1000:f}S" if kind == "duration" else value
-        for name, (value, kind) in values.items()
-        if value is not None
-    }
-
-
 def _namespace(entry: Mapping[str, Any], where: str, port: int) -> NamespaceConfig:
-    if _list(entry, "Topics", where):
-        raise OptionError(f"{where}.Topics", "given", "left out: this broker has queues only")
     queues: dict[str, QueueSettings] = {}
-    for index, queue in enumerate(_list(entry, "Queues", where)):
-        here = f"{where}.Queues[{index}]"
-        table = _table(queue, here)
-        queues[_text(table, "Name", here)] = _settings(_table(table.get("Properties") or {}, here), here)
+    for queue, here in tables(entry, "Queues", where):
+        properties = read_properties(table(queue.get("Properties") or {}, here), _QUEUE, here)
+        rules = from_entries(queue.get(ENTRY) or [], f"{here}.{ENTRY}")
+        queues[text(queue, "Name", here)] = QueueSettings(**properties, authorization_rules=rules)
+    topics = dict(read_topic(*found) for found in tables(entry, "Topics", where))
     own = entry.get("Port", port)
     if not isinstance(own, int) or isinstance(own, bool) or not 0 <= own <= MAX_PORT:
         raise OptionError(f"{where}.Port", own, f"0 to {MAX_PORT}; 0 is any that is free")
-    return NamespaceConfig(_text(entry, "Name", where), own, queues)
+    policies = from_entries(entry.get(ENTRY) or [], f"{where}.{ENTRY}")
+    return NamespaceConfig(text(entry, "Name", where), own, queues, topics, policies)
 
 
-_PROPERTIES: Final[Mapping[str, tuple[str, type | str]]] = {
-    "AutoDeleteOnIdle": ("auto_delete_on_idle", "duration"),
+_QUEUE: Final[Properties] = {
+    "AutoDeleteOnIdle": ("auto_delete_on_idle", DURATION),
     "DeadLetteringOnMessageExpiration": ("dead_lettering_on_message_expiration", bool),
-    "DefaultMessageTimeToLive": ("default_message_time_to_live", "duration"),
-    "DuplicateDetectionHistoryTimeWindow": ("duplicate_detection_history_time_window", "duration"),
+    "DefaultMessageTimeToLive": ("default_message_time_to_live", DURATION),
+    "DuplicateDetectionHistoryTimeWindow": ("duplicate_detection_history_time_window", DURATION),
     "EnableBatchedOperations": ("enable_batched_operations", bool),
+    "EnableExpress": ("enable_express", bool),
+    "EnablePartitioning": ("enable_partitioning", bool),
     "ForwardDeadLetteredMessagesTo": ("forward_dead_lettered_messages_to", str),
     "ForwardTo": ("forward_to", str),
-    "LockDuration": ("lock_duration", "duration"),
+    "LockDuration": ("lock_duration", DURATION),
     "MaxDeliveryCount": ("max_delivery_count", int),
     "MaxMessageSizeInKilobytes": ("max_message_size_in_kilobytes", int),
     "MaxSizeInMegabytes": ("max_size_in_megabytes", int),
@@ -166,49 +214,3 @@ _PROPERTIES: Final[Mapping[str, tuple[str, type | str]]] = {
     "Status": ("status", EntityStatus),
     "UserMetadata": ("user_metadata", str),
 }
-
-
-def _settings(properties: Mapping[str, Any], where: str) -> QueueSettings:
-    values: dict[str, Any] = {}
-    for name, value in properties.items():
-        if name not in _PROPERTIES:
-            raise OptionError(f"{where}.{name}", value, "one of " + ", ".join(_PROPERTIES))
-        setting, kind = _PROPERTIES[name]
-        if value in ("", None):
-            continue  # the emulator writes what is not set as an empty text
-        if kind == "duration":
-            values[setting] = _milliseconds(value, f"{where}.{name}")
-        elif kind is EntityStatus and value in set(EntityStatus):
-            values[setting] = EntityStatus(value)
-        elif isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
-            values[setting] = value
-        else:
-            raise OptionError(f"{where}.{name}", value, f"a value of type {getattr(kind, '__name__', kind)}")
-    return QueueSettings(**values)
-
-
-def _milliseconds(value: object, where: str) -> int:
-    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    if match is None or value in ("P", "PT"):
-        raise OptionError(where, value, "a duration of ISO 8601, such as PT1M")
-    return round(sum(float(match[unit] or 0) * length for unit, length in _MILLISECONDS.items()))
-
-
-def _table(value: object, where: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise OptionError(where, value, "an object with named entries")
-    return cast("Mapping[str, Any]", value)
-
-
-def _list(table: Mapping[str, Any], name: str, where: str) -> Sequence[object]:
-    value: object = table.get(name) or []
-    if not isinstance(value, list):
-        raise OptionError(f"{where}.{name}", value, "a list")
-    return cast("Sequence[object]", value)
-
-
-def _text(table: Mapping[str, Any], name: str, where: str) -> str:
-    value = table.get(name)
-    if not isinstance(value, str) or not value:
-        raise OptionError(f"{where}.{name}", value, "a name")
-    return value

@@ -21,6 +21,8 @@ TLS_HANDSHAKE: Final = 0x16
 _AT_ONCE: Final = 64
 """How many connections are accepted before those who are served have their turn."""
 _TOO_MANY_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_NOT_HERE: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+"""Why a host may have an address that is not listened on: ::1 of localhost, on a machine without IPv6."""
 _PAUSE: Final = 1.0
 
 AmqpFactory: TypeAlias = Callable[[Callable[[], None]], asyncio.Protocol]
@@ -56,31 +58,60 @@ class Door:
         self._tls = tls
         self._has_told_of_tls = False
         self._listeners: list[socket.socket] = []
+        self._addresses: list[tuple[int, tuple[str, int]]] = []
+        self._is_closed = False
         self._welcoming: set[asyncio.Task[None]] = set()
         self._https: set[HttpConnection] = set()
         self._deserted = asyncio.Event()
 
     async def open(self, host: str, port: int) -> int:
         """Listen on all addresses of a host, and return the port; 0: any that is free."""
-        found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        found = await self._loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        not_here: OSError | None = None
         for family, address in dict.fromkeys((each[0], each[4][0]) for each in found):
             try:
                 listener = socket.create_server((str(address), port), family=family, backlog=BACKLOG)
-            except OSError:
+            except OSError as error:
+                if error.errno in _NOT_HERE:
+                    not_here = error
+                    continue
                 self._stop_listening()
                 raise
             listener.settimeout(0)
             self._listeners.append(listener)
             port = listener.getsockname()[1]
+        if not_here is not None and not self._listeners:
+            raise not_here
+        self._addresses = [(listener.family, listener.getsockname()) for listener in self._listeners]
+        self._listen()
+        return port
+
+    def _listen(self) -> None:
         for listener in self._listeners:
             self._loop.add_reader(listener, self._accept, listener)
-        return port
+
+    def shut(self) -> None:
+        """Refuse connections until :meth:`unshut`, and end those that have not come to anything yet, or speak HTTP."""
+        self._stop_listening()
+        while self.room.cut_longest():
+            pass
+        self._abort()
+
+    def unshut(self) -> None:
+        """Take connections again, where they were taken before."""
+        if not self._listeners and not self._is_closed:
+            for family, address in self._addresses:
+                listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
+                listener.settimeout(0)
+                self._listeners.append(listener)
+            self._listen()
 
     async def close(self, grace: float) -> None:
         """Take no more connections, cut those that have not shown what they want, and end those that speak HTTP.
 
         :param grace: the seconds in which requests that are being answered may still be.
         """
+        self._is_closed = True
         self._stop_listening()
         self.room.close()
         for connection in list(self._https):

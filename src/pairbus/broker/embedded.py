@@ -12,10 +12,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from pairbus.broker.auth.policies import Policies, Policy, as_rights, new_key, rotated, without
 from pairbus.broker.config import BrokerConfig, TlsConfig, from_options, to_document
+from pairbus.broker.control import ask, socket_of
 from pairbus.broker.entities.settings import QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.broker.filters import Rule
 from pairbus.broker.running import Broker, Endpoint
+from pairbus.broker.topic_documents import SubscriptionConfig, TopicConfig
 from pairbus.errors import OptionError, PairbusError
 
 START_SECONDS = 30.0
@@ -32,11 +35,17 @@ class EmbeddedBroker:
     :param namespaces: their names, with a port each if they are to have one: ``contoso:5700``.
     :param queues: queues to make: ``contoso/orders``, or just ``orders`` with one namespace; a mapping gives each its
         settings: ``{"orders": QueueSettings(requires_session=True)}``. A queue that ``data`` has already keeps its own.
+    :param topics: topics to make; a mapping gives each its subscriptions, ``{"orders": ["all", "audit"]}``, or all that
+        it is to be: ``{"orders": TopicConfig(subscriptions={"big": SubscriptionConfig(rules=[...])})}``.
     :param data: keep everything in this directory; None: in memory.
+    :param ledger: keep account of every operation in this directory, see
+        :func:`~pairbus.instrument.ledger.read_ledger`; None: nowhere.
     :param tls: speak TLS too, with a certificate of its own; ``ca_file`` is what clients are to trust.
     :param process: run it in a process of its own, which :meth:`kill` can end as an outage would.
     :param clock: tells the broker the time, in milliseconds since the epoch; None: the machine's. A process of its own
         has only the machine's.
+    :param access_clock: tells the time by which access tokens expire, in the same way. Clients make their tokens by the
+        machine's clock: so this is the machine's too unless it is given, even if ``clock`` is another.
     """
 
     def __init__(
@@ -44,24 +53,28 @@ class EmbeddedBroker:
         *,
         namespaces: Iterable[str] = ("localhost",),
         queues: Iterable[str] | Mapping[str, QueueSettings] = (),
+        topics: Iterable[str] | Mapping[str, TopicConfig | Iterable[str]] = (),
         data: Path | None = None,
+        ledger: Path | None = None,
         tls: bool = False,
         process: bool = False,
         clock: Callable[[], int] | None = None,
+        access_clock: Callable[[], int] | None = None,
     ) -> None:
-        if process and clock is not None:
-            raise OptionError("clock", clock, "None with process=True: a process of its own has the machine's clock")
-        config = from_options(list(namespaces), queues, port=0, data=data)
+        for option, given in (("clock", clock), ("access_clock", access_clock)):
+            if process and given is not None:
+                raise OptionError(option, given, "None with process=True: a process of its own has the machine's clock")
+        config = replace(from_options(list(namespaces), queues, topics, port=0, data=data), ledger=ledger)
         self._config = replace(config, tls=TlsConfig()) if tls else config
         self._process_wanted = process
-        self._clock = clock
+        self._clocks = (clock, access_clock)
         self._endpoints: dict[str, Endpoint] = {}
         self._running: _InThread | _InProcess | None = None
 
     def start(self) -> Self:
         """Start it, and wait until it serves."""
         if self._running is None:
-            self._running = _InProcess(self._config) if self._process_wanted else _InThread(self._config, self._clock)
+            self._running = _InProcess(self._config) if self._process_wanted else _InThread(self._config, *self._clocks)
             self._endpoints = {endpoint.namespace: endpoint for endpoint in self._running.endpoints}
         return self
 
@@ -116,8 +129,8 @@ class EmbeddedBroker:
         namespace: str | None = None,
     ) -> None:
         """Make a subscription while it runs, in this process; without rules it gets every message."""
-        settings = settings or SubscriptionSettings()
-        self._here.run(self._here.broker.create_subscription(self._name(namespace), topic, name, settings, list(rules)))
+        config = SubscriptionConfig(settings or SubscriptionSettings(), list(rules))
+        self._here.run(self._here.broker.create_subscription(self._name(namespace), topic, name, config))
 
     def update_subscription(
         self, topic: str, name: str, settings: SubscriptionSettings, *, namespace: str | None = None
@@ -141,8 +154,82 @@ class EmbeddedBroker:
         """Take a rule away from a subscription while it runs, in this process."""
         self._here.run(self._here.broker.delete_rule(self._name(namespace), topic, subscription, name))
 
+    def create_policy(
+        self, name: str, rights: Iterable[str], *, entity: str | None = None, namespace: str | None = None
+    ) -> str:
+        """Make a shared access policy while it runs, of an entity or of the namespace; return its connection string.
+
+        :param rights: ``Send``, ``Listen``, or ``Manage``, which is all of them.
+        """
+        policy = Policy(name, as_rights(name, rights))
+        self._change_policies(namespace, entity, lambda policies: (*policies, policy))
+        return self.connection_string_for(name, entity=entity, namespace=namespace)
+
+    def delete_policy(self, name: str, *, entity: str | None = None, namespace: str | None = None) -> None:
+        """Delete a policy while it runs: tokens of its keys are refused from now on, what they have opened stays."""
+        self._change_policies(namespace, entity, lambda policies: without(policies, name))
+
+    def rotate_key(
+        self, name: str, *, secondary: bool = False, entity: str | None = None, namespace: str | None = None
+    ) -> str:
+        """Make a policy's primary, or secondary, key anew while it runs; return the connection string with it.
+
+        As in the cloud, tokens of the old key are refused at once, and what they have opened stays until they expire.
+        """
+        key = new_key()
+        self._change_policies(namespace, entity, lambda policies: rotated(policies, name, key, secondary=secondary))
+        return self.connection_string_for(name, secondary=secondary, entity=entity, namespace=namespace)
+
+    def connection_string_for(
+        self, policy: str, *, secondary: bool = False, entity: str | None = None, namespace: str | None = None
+    ) -> str:
+        """Return the connection string with a key of a policy: of the namespace, or of an entity (``EntityPath``)."""
+        broker = self._here.broker
+        return broker.connection_string(self._name(namespace), policy, entity=entity, secondary=secondary)
+
+    def _change_policies(
+        self, namespace: str | None, entity: str | None, change: Callable[[Policies], Policies]
+    ) -> None:
+        self._here.run(self._here.broker.change_policies(self._name(namespace), entity, change))
+        self._endpoints = {endpoint.namespace: endpoint for endpoint in self._here.endpoints}
+
     def _name(self, namespace: str | None) -> str:
         return next(iter(self._endpoints)) if namespace is None else namespace
+
+    def fault(
+        self,
+        where: str,
+        kind: str,
+        *,
+        duration: float | str | None = None,
+        latency: float | str | None = None,
+        rate: str | None = None,
+    ) -> None:
+        """Switch a fault on, or with ``clear`` all of them off: an outage on command.
+
+        .. code-block:: python
+
+            broker.fault("contoso", "down")
+            broker.fault("contoso/orders", "slow", latency="200ms", duration="30s")
+            broker.fault("contoso", "clear")
+
+        :param where: a namespace, or an entity of one.
+        :param kind: see :class:`~pairbus.broker.faults.board.FaultKind`.
+        :param duration: after which it ends by itself, as a text or in seconds; None: when it is cleared.
+        :param latency: of ``slow``: by how much longer each piece takes.
+        :param rate: of ``slow``: bytes a second, such as ``10KB``.
+        """
+        options = {"lasts": duration, "latency": latency, "rate": rate}
+        self._obey({"do": "fault", "where": where, "kind": str(kind), **options})
+
+    def faults(self) -> dict[str, list[dict[str, Any]]]:
+        """Which faults are switched on, by namespace."""
+        return self._obey({"do": "faults"})["faults"]
+
+    def _obey(self, request: dict[str, Any]) -> dict[str, Any]:
+        if self._running is None:
+            raise PairbusError("the broker does not run")
+        return self._running.obey(request)
 
     @property
     def _here(self) -> "_InThread":
@@ -178,23 +265,34 @@ class EmbeddedBroker:
 
 
 class _InThread:
-    def __init__(self, config: BrokerConfig, clock: Callable[[], int] | None) -> None:
+    def __init__(
+        self, config: BrokerConfig, clock: Callable[[], int] | None, access_clock: Callable[[], int] | None
+    ) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="pairbus broker", daemon=True)
         self._thread.start()
-        self.broker = Broker(config, clock=clock)
+        self.broker = Broker(config, clock=clock, access_clock=access_clock)
         try:
             self.run(self.broker.start())
         except BaseException:
             self._end()
             raise
-        self.endpoints = list(self.broker.endpoints.values())
+
+    @property
+    def endpoints(self) -> list[Endpoint]:
+        return list(self.broker.endpoints.values())
 
     def wake(self) -> None:
         async def wake() -> None:
             self.broker.wake()
 
         self.run(wake())
+
+    def obey(self, request: dict[str, Any]) -> dict[str, Any]:
+        async def obey() -> dict[str, Any]:
+            return self.broker.obey(request)
+
+        return asyncio.run_coroutine_threadsafe(obey(), self._loop).result(START_SECONDS)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(START_SECONDS)
@@ -217,6 +315,8 @@ class _InProcess:
         command = [sys.executable, "-m", "pairbus", "broker", "--json", "--port", "0", "--config", str(file)]
         if config.data is not None:
             command += ["--data", str(config.data)]
+        if config.ledger is not None:
+            command += ["--ledger", str(config.ledger)]
         if config.tls is not None:
             command.append("--tls")
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed when the process has ended)
@@ -239,6 +339,9 @@ class _InProcess:
     def stop(self) -> None:
         self._process.terminate()
         self._end()
+
+    def obey(self, request: dict[str, Any]) -> dict[str, Any]:
+        return ask(socket_of(self._process.pid), request)
 
     def kill(self) -> None:
         self._process.kill()

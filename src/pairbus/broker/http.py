@@ -57,7 +57,7 @@ class HttpConnection(asyncio.Protocol):
 
     :param ticket: of a client that waits already.
     :param upgrade: takes over the transport of a client that asks for WebSocket; returns why not, if so.
-    :param ended: is told when the connection is gone.
+    :param ended: is told when the connection is gone, and what was being done for it is done.
     """
 
     def __init__(
@@ -116,7 +116,8 @@ class HttpConnection(asyncio.Protocol):
         self._transport = None
         self._is_over = True
         self._room.leave(self._ticket)
-        self._ended(self)
+        if self._task is None:
+            self._ended(self)
 
     def pause_writing(self) -> None:
         """Do no more for a client that does not read its answers."""
@@ -227,16 +228,14 @@ class HttpConnection(asyncio.Protocol):
 
     async def _answer(self, request: Request) -> None:
         try:
-            response = await self._handler(request)
-            head = _write_head(response)
-        except Exception:  # a bug of ours, of which the other requests know nothing
-            _LOGGER.exception("%s %s failed for a bug of the broker", request.method, request.path)
-            response = Response(HTTPStatus.INTERNAL_SERVER_ERROR, b"An unexpected error; the broker's log has more.\n")
-            head = _write_head(response)
-        self._task = None
+            head, body = await self._ask_handler(request)
+        finally:
+            self._task = None
+            if self._transport is None:
+                self._ended(self)
         if self._transport is None:
             return
-        self._respond(head, response.body)
+        self._respond(head, body)
         self._ticket = self._room.enter(self._too_late)
         if self._is_stopping or self._h11.our_state is not h11.DONE or self._h11.their_state is not h11.DONE:
             self._hang_up()
@@ -245,6 +244,15 @@ class HttpConnection(asyncio.Protocol):
         if not self._is_full:
             self._transport.resume_reading()
             self._advance()
+
+    async def _ask_handler(self, request: Request) -> tuple[h11.Response, bytes]:
+        try:
+            response = await self._handler(request)
+            return _write_head(response), response.body
+        except Exception:  # a bug of ours, of which the other requests know nothing
+            _LOGGER.exception("%s %s failed for a bug of the broker", request.method, request.path)
+            response = Response(HTTPStatus.INTERNAL_SERVER_ERROR, b"An unexpected error; the broker's log has more.\n")
+            return _write_head(response), response.body
 
     def _refuse(self, status: HTTPStatus, why: str) -> None:
         """Answer what is no request, and read on until the client has seen it: a reset could overtake the answer."""

@@ -1,8 +1,14 @@
 """A namespace: its queues and topics as they are made, changed and deleted, and the time they live in."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 
+from pairbus.broker.auth.access import AccessControl
+from pairbus.broker.auth.policies import Policies, Policy
+from pairbus.broker.auth.resources import Hosts
 from pairbus.broker.entities.settings import QueueSettings
+from pairbus.broker.faults.board import Faults
+from pairbus.broker.metering import Meter
 from pairbus.broker.refusals import Answer, RefusedError, not_found
 from pairbus.broker.registry import DEAD_LETTER, DEAD_LETTER_PATH, QueueNode, Registry, dead_settings
 from pairbus.broker.store.base import EntityKind, Store
@@ -18,11 +24,28 @@ class Namespace(Registry):
     :ivar topics: its topics, with their subscriptions and rules.
     :param clock: tells the time, in milliseconds since the epoch.
     :param tokens: makes lock tokens, 16 random bytes each.
+    :param access_clock: tells the time by which access tokens expire, if that is another.
+    :param address: where it is served.
     """
 
-    def __init__(self, name: str, store: Store, *, clock: Callable[[], int], tokens: Callable[[], bytes]) -> None:
+    def __init__(
+        self,
+        name: str,
+        store: Store,
+        *,
+        clock: Callable[[], int],
+        tokens: Callable[[], bytes],
+        access_clock: Callable[[], int] | None = None,
+        address: str = "127.0.0.1",
+    ) -> None:
         super().__init__(store, clock=clock, tokens=tokens)
         self.name = name
+        self.policies: Policies = ()
+        """Its own policies; those of an entity are among the entity's settings."""
+        self.access = AccessControl(self, Hosts(name, address))
+        self.access_clock = access_clock or clock
+        self.faults = Faults()
+        self.meter = Meter(name, clock)
         self.topics = Topics(self)
         rows = {row.path.lower(): row for row in store.entities()}
         for path, row in rows.items():
@@ -68,33 +91,62 @@ class Namespace(Registry):
         self.close_queue(self.get_queue(path))
         self.when_durable(path, answer)
 
+    # --- access --------------------------------------------------------------------------------------------------
+
+    def policies_of(self, path: str) -> Policies:
+        """Return the policies of an entity, or its own (an empty path); none if there is no such entity."""
+        if not path:
+            return self.policies
+        topic, node = self.topics.find(path), self.find(path)
+        if topic is not None:
+            return topic.settings.authorization_rules
+        return () if node is None else node.queue.settings.authorization_rules
+
+    def entity_policies(self) -> Iterator[tuple[str, Policy]]:
+        """Return the policies of all entities, each with its entity's path."""
+        owners = [(node.queue.path, node.queue.settings.authorization_rules) for node in self]
+        owners += [(topic.path, topic.settings.authorization_rules) for topic in self.topics]
+        for path, policies in owners:
+            for policy in policies:
+                yield path, policy
+
+    def change_policies(self, path: str, change: Callable[[Policies], Policies], answer: Answer) -> None:
+        """Give a queue or a topic other policies."""
+        topic = self.topics.find(path)
+        if topic is not None:
+            rules = change(topic.settings.authorization_rules)
+            self.topics.update(path, replace(topic.settings, authorization_rules=rules), answer)
+            return
+        settings = self.get_queue(path).queue.settings
+        rules = change(settings.authorization_rules)
+        self.update_queue(path, replace(settings, authorization_rules=rules), answer)
+
     # --- time ----------------------------------------------------------------------------------------------------
 
     @property
     def wake_at(self) -> int | None:
         """When :meth:`tick` has something to do; None: not before something else happens."""
-        times = [node.queue.wake_at for node in self]
-        times += [node.sessions.wake_at for node in self if node.sessions is not None]
-        times += [node.consumers.wake_at for node in self]
+        times = [node.wake_at for node in self.stirred()]
         times += [topic.wake_at for topic in self.topics]
         return min((time for time in times if time is not None), default=None)
 
     def tick(self) -> None:
         """Do what is due."""
         now = self.clock()
-        for topic in self.topics:
-            topic.tick(now)
-        for node in list(self):
+        self.meter.tick(now)
+        self.topics.tick(now)
+        for node in self.stirred():
             node.queue.tick(now)
             node.consumers.tick(now)
             if node.forward_to is not None:
                 self.forward(node)
             self.note_access(node)
-            if node.row.kind == EntityKind.QUEUE and node.queue.dead is not None:
-                idle = node.queue.settings.auto_delete_on_idle
-                if idle is not None and now - self.last_use(node, now) >= idle:
-                    self.delete_queue(node.queue.path, _nobody)
-        self.topics.tick(now)
+            self.let_rest(node)
+            idle = node.queue.settings.auto_delete_on_idle
+            if idle is None or node.row.kind != EntityKind.QUEUE or node.queue.is_deleted:
+                continue
+            if now - self.last_use(node, now) >= idle:
+                self.delete_queue(node.queue.path, _nobody)
 
 
 def _nobody(_refused: RefusedError | None) -> None:

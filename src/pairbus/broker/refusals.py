@@ -1,9 +1,10 @@
 """What the broker refuses, with the conditions that make the SDK raise the same exceptions as the cloud."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from pairbus.amqp.conditions import (
+    DETACH_FORCED,
     INTERNAL_ERROR,
     MESSAGE_SIZE_EXCEEDED,
     NOT_ALLOWED,
@@ -53,6 +54,11 @@ Answer: TypeAlias = Callable[[RefusedError | None], None]
 def not_found(path: str) -> RefusedError:
     """There is no such entity."""
     return RefusedError(NOT_FOUND, f"The messaging entity '{path}' could not be found.")
+
+
+def not_served(host: str) -> RefusedError:
+    """There is no such namespace here."""
+    return RefusedError(NOT_FOUND, f"The namespace '{host}' could not be found here: check the endpoint.")
 
 
 def disabled(path: str) -> RefusedError:
@@ -139,9 +145,22 @@ def bad_argument(what: str) -> RefusedError:
     return RefusedError(ARGUMENT_ERROR, what)
 
 
-def denied(path: str) -> RefusedError:
+def denied(path: str, rights: Iterable[str]) -> RefusedError:
     """A client without the claim that it needs."""
-    return RefusedError(UNAUTHORIZED_ACCESS, f"Unauthorized access to '{path}'.")
+    return RefusedError(UNAUTHORIZED_ACCESS, _claims_required(path, rights))
+
+
+def token_expired(link: str, path: str, rights: Iterable[str]) -> RefusedError:
+    """A link whose token has expired, and was not renewed."""
+    return RefusedError(
+        DETACH_FORCED,
+        f"The link '{link}' is force detached. Code: RenewToken. Details: {_claims_required(path, rights)}",
+    )
+
+
+def _claims_required(path: str, rights: Iterable[str]) -> str:
+    claims = "', '".join(rights)
+    return f"Unauthorized access. '{claims}' claim(s) are required to perform this operation. Resource: '{path}'."
 
 
 def timed_out(what: str) -> RefusedError:

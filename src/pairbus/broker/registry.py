@@ -22,7 +22,7 @@ ACCESS_NOTED = MINUTE
 """How far behind the stored time of the last use may be, in milliseconds."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class QueueNode:
     """A queue with those who wait for its messages, and its sessions if it has any.
 
@@ -37,6 +37,14 @@ class QueueNode:
     row: EntityRow
     opened_at: int
     forward_to: str | None = None
+
+    @property
+    def wake_at(self) -> int | None:
+        """When there is something to be done here; None: not before something else happens."""
+        first = self.queue.wake_at
+        if self.sessions is not None:
+            first = _earlier(first, self.sessions.wake_at)
+        return _earlier(first, self.consumers.wake_at)
 
     @property
     def runtime(self) -> Runtime:
@@ -68,6 +76,8 @@ class Registry:
         self._topics: dict[str, Topic] = {}
         self._tokens = tokens
         self._nodes: dict[str, QueueNode] = {}
+        self._stirred: dict[QueueNode, None] = {}
+        """Where there may be something to be done in time; the others, of which there may be thousands, are at rest."""
         self._last_id = 0
         self._resting: dict[str, bool] = {}
         """Whether what an entity forwards comes to rest somewhere, as far as somebody has asked."""
@@ -116,7 +126,10 @@ class Registry:
             if each.settings.requires_session:
                 sessions = Sessions(each, self.store.session_states(each.id))
             consumers = Consumers(each, sessions, self.clock)
-            self._nodes[each.path.lower()] = QueueNode(each, consumers, sessions, stored, self.clock())
+            node = QueueNode(each, consumers, sessions, stored, self.clock())
+            self._nodes[each.path.lower()] = node
+            self._stirred[node] = None
+            each.on_used = partial(self._stirred.setdefault, node)
         self._direct(queue)
         return self._nodes[queue.path.lower()]
 
@@ -145,7 +158,9 @@ class Registry:
         for queue in (node.queue, node.queue.dead):
             if queue is not None:
                 queue.is_deleted = True
-                self._nodes.pop(queue.path.lower()).consumers.send_away(not_found(queue.path))
+                closed = self._nodes.pop(queue.path.lower())
+                closed.consumers.send_away(not_found(queue.path))
+                self._stirred.pop(closed, None)
                 self.store.journal.dropped.append(queue.id)
         self._resting.clear()
 
@@ -162,6 +177,15 @@ class Registry:
 
     def __iter__(self) -> Iterator[QueueNode]:
         return iter(self._nodes.values())
+
+    def stirred(self) -> list[QueueNode]:
+        """Return where there may be something to be done in time."""
+        return list(self._stirred)
+
+    def let_rest(self, node: QueueNode) -> None:
+        """Look at a queue no more until it is used, if nothing is to be done there until then."""
+        if node.wake_at is None and node.forward_to is None and node.queue.settings.auto_delete_on_idle is None:
+            self._stirred.pop(node, None)
 
     def last_use(self, node: QueueNode, now: int) -> int:
         """Return when a queue or its dead-letter queue was last used: now, if somebody waits for messages."""
@@ -222,6 +246,7 @@ class Registry:
         for each, forward_to in targets:
             node = self._nodes[each.path.lower()]
             node.forward_to = forward_to
+            self._stirred[node] = None
             each.on_available = node.consumers.message_came if forward_to is None else partial(self.forward, node)
         self._resting.clear()
 
@@ -250,6 +275,10 @@ class Registry:
             target = self.find_destination(queue.settings.forward_to or "")
             if target is not None:
                 yield target
+
+
+def _earlier(one: int | None, other: int | None) -> int | None:
+    return one if other is None or (one is not None and one < other) else other
 
 
 def dead_settings(settings: QueueSettings) -> QueueSettings:

@@ -2,8 +2,11 @@
 
 import asyncio
 import logging
+import socket
 import ssl
+import struct
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, Protocol
 
 from pairbus.amqp import (
@@ -14,6 +17,7 @@ from pairbus.amqp import (
     SaslServer,
     SenderLink,
     SentDelivery,
+    Session,
     Side,
 )
 from pairbus.amqp.conditions import CONNECTION_FORCED, INTERNAL_ERROR
@@ -28,17 +32,24 @@ from pairbus.amqp.events import (
     Opened,
     WindowOpened,
 )
-from pairbus.amqp.performatives import SENDER, Error, Source, Target
+from pairbus.amqp.performatives import SENDER, Error, Open, Source, Target
+from pairbus.broker.auth.policies import Right
+from pairbus.broker.auth.tokens import Refused
 from pairbus.broker.door import Door
+from pairbus.broker.faults.board import Fault
+from pairbus.broker.faults.switchboard import Switchboard
+from pairbus.broker.faults.wire import DisturbedWire
+from pairbus.broker.metering import ConnectionMeter
 from pairbus.broker.namespace import Namespace
 from pairbus.broker.nodes.cbs import TokenNode
+from pairbus.broker.nodes.guard import Guard
 from pairbus.broker.nodes.management import ManagementNode, QueueManagementNode
 from pairbus.broker.nodes.receiving import ReceivingNode
 from pairbus.broker.nodes.requests import Answers, RequestsNode
 from pairbus.broker.nodes.sending import SendingNode
-from pairbus.broker.refusals import RefusedError
+from pairbus.broker.refusals import RefusedError, not_served
 from pairbus.broker.waiting import PATIENCE
-from pairbus.broker.web import Routes
+from pairbus.broker.web import Request, Response, Routes
 
 CBS: Final = "$cbs"
 MANAGEMENT: Final = "/$management"
@@ -75,8 +86,12 @@ class ServerConnection(asyncio.Protocol):
         self._namespace = server.namespace
         self._transport: asyncio.Transport | None = None
         options = ConnectionOptions(container_id=server.namespace.name, idle_timeout=IDLE_TIMEOUT)
-        self._connection = Connection(Side.SERVER, options, sasl=SaslServer(), now=server.monotonic())
+        self._guard = Guard(server.namespace.access, server.namespace.access_clock)
+        sasl = SaslServer(authenticate=self._guard.log_in)
+        self._connection = Connection(Side.SERVER, options, sasl=sasl, now=server.monotonic())
         self._answers: dict[str, Answers] = {}
+        self._wire: DisturbedWire | None = None
+        self._meters = ConnectionMeter(server.namespace.meter)
 
     # --- the socket ----------------------------------------------------------------------------------------------
 
@@ -85,9 +100,16 @@ class ServerConnection(asyncio.Protocol):
         if isinstance(transport, asyncio.Transport):
             self._transport = transport
         self._server.connections.add(self)
+        self._disturb_if_told()
 
     def data_received(self, data: bytes) -> None:
         """Take what the client says."""
+        if self._wire is None:
+            self._take(data)
+        else:
+            self._wire.data_received(data)
+
+    def _take(self, data: bytes) -> None:
         self._handle(self._connection.receive_data(data, self._server.monotonic()))
         self._namespace.store.flush()
         self.flush()
@@ -95,6 +117,8 @@ class ServerConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
         del exc
+        if self._wire is not None:
+            self._wire.connection_lost()
         self._arrived()
         self._handle(self._connection.connection_lost())
         self._namespace.store.flush()
@@ -120,20 +144,68 @@ class ServerConnection(asyncio.Protocol):
     def tick(self, now: float) -> float | None:
         """Do what time demands; return when to come again."""
         self._handle(self._connection.tick(now))
+        self._guard.tick()
+        if self._guard.is_overdue:
+            self.close(Error(CONNECTION_FORCED, "No valid token was put to $cbs within 20 seconds."))
         self.flush()
         return self._connection.wake_at
 
     def close(self, error: Error) -> None:
         """End the connection with an error that the client hears."""
         self._connection.close(error)
-        self.flush()
-        if self._transport is not None:
-            self._transport.close()
+        self._hang_up()
 
     def abort(self) -> None:
         """End the connection with a client that does not read what it is sent."""
         if self._transport is not None:
             self._transport.abort()
+
+    # --- faults --------------------------------------------------------------------------------------------------
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """The entities to which it has links."""
+        return frozenset(_address(link).removesuffix(MANAGEMENT) for link in self._links())
+
+    def _links(self) -> list[SenderLink | ReceiverLink]:
+        return [link for session in self._connection.sessions.values() for link in session.links.values()]
+
+    def _disturb_if_told(self) -> None:
+        if self._namespace.faults:
+            fault = self._server.switchboard.on_the_wire(self.paths)
+            if fault is not None:
+                self.disturb(fault)
+
+    def disturb(self, fault: Fault) -> None:
+        """Have what goes over the wire disturbed."""
+        if self._wire is not None:
+            self._wire.disturb(fault)
+        elif self._transport is not None:
+            self._transport = self._wire = DisturbedWire(fault, self._transport, self._take)
+
+    def recover(self) -> None:
+        """Have it disturbed no longer."""
+        if self._wire is not None:
+            self._wire.recover()
+
+    def reset(self) -> None:
+        """End, without a word."""
+        plug = None if self._transport is None else self._transport.get_extra_info("socket")
+        if plug is not None:
+            plug.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.abort()
+
+    def sever(self, fault: Fault, refused: RefusedError) -> None:
+        """End the links that a fault concerns."""
+        for link in self._links():
+            if fault.covers(_address(link)) and _address(link).lower() != CBS:
+                link.detach(refused.error)
+        self.flush()
+
+    def expire_tokens(self) -> None:
+        """Take the tokens that were given as expired."""
+        self._guard.expire()
+        self.flush()
 
     # --- events --------------------------------------------------------------------------------------------------
 
@@ -159,21 +231,29 @@ class ServerConnection(asyncio.Protocol):
             case FlowChanged(link) if isinstance(link, SenderLink):
                 self._on_flow(link)
             case WindowOpened(session):
-                for link in list(session.links.values()):
-                    if isinstance(link, SenderLink):
-                        self._on_flow(link)
+                self._on_window(session)
             case LinkRequested(link):
                 self._on_attach(link)
             case LinkDetached(link):
                 self._on_detach(link)
-            case Opened():
-                self._arrived()
-                self._server.opened.add(self)
-            case Closed() if self._transport is not None:
-                self.flush()
-                self._transport.close()
+            case Opened(peer):
+                self._on_open(peer)
+            case Closed():
+                self._hang_up()
             case _:
                 pass
+
+    def _on_open(self, peer: Open) -> None:
+        self._arrived()
+        self._meters.client = str(peer.container_id)
+        self._server.opened.add(self)
+        if peer.hostname and not self._namespace.access.serves(peer.hostname):
+            self._connection.close(not_served(peer.hostname).error)
+
+    def _hang_up(self) -> None:
+        self.flush()
+        if self._transport is not None:
+            self._transport.close()
 
     @staticmethod
     def _on_deliveries(deliveries: list[DeliveryReceived]) -> None:
@@ -190,6 +270,11 @@ class ServerConnection(asyncio.Protocol):
         for node, deliveries in by_node.items():
             node.on_disposition(event, deliveries)
 
+    def _on_window(self, session: Session) -> None:
+        for link in list(session.links.values()):
+            if isinstance(link, SenderLink):
+                self._on_flow(link)
+
     def _on_flow(self, link: SenderLink) -> None:
         if isinstance(link.context, ReceivingNode):
             link.context.on_flow()
@@ -198,32 +283,44 @@ class ServerConnection(asyncio.Protocol):
 
     def _on_detach(self, link: object) -> None:
         context = getattr(link, "context", None)
+        if isinstance(link, SenderLink | ReceiverLink):
+            self._guard.forget(link)
         if isinstance(context, Answers) and isinstance(link, SenderLink):
             context.detach(link)
         elif isinstance(context, SendingNode | RequestsNode | ReceivingNode):
             context.detached()
+        self._meters.detach(link)
 
     # --- attaching -----------------------------------------------------------------------------------------------
 
     def _on_attach(self, link: SenderLink | ReceiverLink) -> None:
         address = _address(link)
+        self._disturb_if_told()
         try:
             if address.lower() == CBS:
-                self._attach_requests(link, CBS, TokenNode(self._answers_of(CBS), self._accept_token).handle)
+                self._attach_requests(link, CBS, TokenNode(self._answers_of(CBS), self._put_token).handle)
             elif address.lower().endswith(MANAGEMENT):
-                self._attach_requests(link, address.lower(), self._management(address).handle)
+                path = address[: -len(MANAGEMENT)]
+                self._let_in(link, path, *Right)
+                self._attach_requests(link, address.lower(), self._management(link, path, address.lower()).handle)
             else:
                 self._attach_entity(link, address)
         except RefusedError as refused:
             link.context = None
+            self._guard.forget(link)
+            self._meters.detach(link)
             link.refuse(refused.error)
 
-    def _management(self, address: str) -> ManagementNode:
-        path, answers = address[: -len(MANAGEMENT)], self._answers_of(address.lower())
+    def _management(self, link: SenderLink | ReceiverLink, path: str, address: str) -> ManagementNode:
+        answers, changed = self._answers_of(address), self._server.changed
+        check = partial(self._guard.check, path)
         topic = self._namespace.topics.find(path)
         if topic is not None:
-            return ManagementNode(self._namespace, topic, answers, self._server.changed)
-        return QueueManagementNode(self._namespace, self._namespace.get(path), answers, self._server.changed)
+            meter = self._meters.attach(link, topic.path)
+            return ManagementNode(self._namespace, topic, answers, changed, check=check, meter=meter)
+        node = self._namespace.get(path)
+        meter = self._meters.attach(link, node.queue.path)
+        return QueueManagementNode(self._namespace, node, answers, changed, check=check, meter=meter)
 
     def _attach_requests(self, link: SenderLink | ReceiverLink, address: str, handle: Callable[..., None]) -> None:
         if isinstance(link, SenderLink):
@@ -234,21 +331,31 @@ class ServerConnection(asyncio.Protocol):
             link.context.attached()
 
     def _attach_entity(self, link: SenderLink | ReceiverLink, address: str) -> None:
+        self._let_in(link, address, Right.LISTEN if isinstance(link, SenderLink) else Right.SEND)
         if isinstance(link, SenderLink):
             node = self._namespace.get(address)
-            link.context = ReceivingNode(self._namespace, node, link, self._server.changed)
+            meter = self._meters.attach(link, node.queue.path)
+            link.context = ReceivingNode(self._namespace, node, link, self._server.changed, meter)
         else:
             entity = self._namespace.get_destination(address)
-            link.context = SendingNode(self._namespace, entity, link, self._server.changed)
+            meter = self._meters.attach(link, entity.path)
+            link.context = SendingNode(self._namespace, entity, link, self._server.changed, meter)
         link.context.attached()
 
     def _answers_of(self, address: str) -> Answers:
         return self._answers.setdefault(address, Answers())
 
-    def _accept_token(self, audience: str, token: str) -> bool:
-        del audience, token
-        self._connection.trust()
-        return True
+    def _let_in(self, link: SenderLink | ReceiverLink, path: str, *rights: Right) -> None:
+        """Refuse a client without any of these rights before it learns what there is; end the link once it has none."""
+        self._guard.check(path, *rights)
+        self._namespace.faults.check(path)
+        self._guard.watch(link, path, *rights)
+
+    def _put_token(self, kind: str, audience: str, token: str) -> Refused | None:
+        refused = self._guard.put_token(kind, audience, token)
+        if refused is None:
+            self._connection.trust()
+        return refused
 
 
 def gathered(events: list[Event]) -> Iterator[Event | list[DeliveryReceived]]:
@@ -303,8 +410,9 @@ class NamespaceServer:
         self.port = 0
         self._loop = loop
         self._door = Door(
-            loop, lambda arrived: ServerConnection(self, arrived), self.routes, tls=tls, patience=patience
+            loop, lambda arrived: ServerConnection(self, arrived), self._answer, tls=tls, patience=patience
         )
+        self.switchboard = Switchboard(namespace.faults, lambda: list(self.connections), self._door, namespace.clock)
         self._planned_flush: asyncio.Handle | None = None
         self._wake: asyncio.TimerHandle | None = None
         self._wake_is_right = False
@@ -321,6 +429,9 @@ class NamespaceServer:
         """Listen; port 0: any that is free."""
         self.port = await self._door.open(host, port)
         self._look_for_wake()
+
+    async def _answer(self, request: Request) -> Response:
+        return await self.switchboard.gate(request) or await self.routes(request)
 
     def changed(self) -> None:
         """Have all connections write what they have to say, and the store what has gathered, once, soon."""
@@ -351,8 +462,8 @@ class NamespaceServer:
     def _look_for_wake(self) -> None:
         """Wake when the next lock, message, schedule or heartbeat is due."""
         self._wake_is_right = True
-        due = self.namespace.wake_at
-        self._wake_in(1.0 if due is None else min(1.0, (due - self.namespace.clock()) / 1000))
+        times = [time for time in (self.namespace.wake_at, self.namespace.faults.wake_at) if time is not None]
+        self._wake_in(min(1.0, (min(times) - self.namespace.clock()) / 1000) if times else 1.0)
 
     def _wake_in(self, seconds: float) -> None:
         if self._wake is not None:
@@ -366,6 +477,7 @@ class NamespaceServer:
         for connection in list(self.opened):
             connection.tick(now)
         self.namespace.tick()
+        self.switchboard.tick()
         self.flush()
         self._look_for_wake()
 

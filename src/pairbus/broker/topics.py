@@ -92,7 +92,7 @@ class Topics:
         """Return what is known of a topic now."""
         return Runtime(
             scheduled_message_count=topic.scheduled_count,
-            subscription_count=len(topic.subscriptions),
+            subscription_count=topic.subscription_count,
             size_in_bytes=topic.size,
             created_at=topic.row.created,
             updated_at=topic.row.updated,
@@ -126,7 +126,7 @@ class Topics:
             )
         if owner.find_subscription(name) is not None:
             raise EntityExistsError("subscription", path)
-        if len(owner.subscriptions) >= MAX_SUBSCRIPTIONS:
+        if owner.subscription_count >= MAX_SUBSCRIPTIONS:
             raise too_many(f"The topic '{owner.path}' has {MAX_SUBSCRIPTIONS} subscriptions, which is all it can have.")
         registry = self._registry
         row = registry.new_row(path, settings.to_json(), EntityKind.SUBSCRIPTION)
@@ -220,21 +220,29 @@ class Topics:
     # --- time ----------------------------------------------------------------------------------------------------
 
     def tick(self, now: int) -> None:
-        """Store when topics were last used, and delete what has not been used for too long."""
+        """Publish what is due, store when topics were last used, and delete what has not been used for too long."""
         for topic in self:
+            topic.tick(now)
             if topic.used_at - topic.row.accessed >= ACCESS_NOTED:
                 topic.row = topic.row._replace(accessed=topic.used_at)
                 self._registry.store.journal.entities.append(topic.row)
-            last_use = max(topic.used_at, self._opened_at, topic.row.created)
             for subscription in topic.subscriptions:
-                used_at = self._registry.last_use(self._node(subscription), now)
-                last_use = max(last_use, used_at)
                 idle = subscription.settings.auto_delete_on_idle
-                if idle is not None and now - used_at >= idle:
+                if idle is not None and now - self._last_use(subscription, now) >= idle:
                     self.delete_subscription(topic.path, subscription.name, _nobody)
             idle = topic.settings.auto_delete_on_idle
-            if idle is not None and not topic.scheduled_count and now - last_use >= idle:
+            if idle is not None and now - self._last_use_of_any(topic, now) >= idle:
                 self.delete(topic.path, _nobody)
+
+    def _last_use(self, subscription: Subscription, now: int) -> int:
+        return self._registry.last_use(self._node(subscription), now)
+
+    def _last_use_of_any(self, topic: Topic, now: int) -> int:
+        """Return when a topic or one of its subscriptions was last used: now, if something is scheduled."""
+        if topic.scheduled_count:
+            return now
+        times = [self._last_use(subscription, now) for subscription in topic.subscriptions]
+        return max(topic.used_at, self._opened_at, topic.row.created, *times)
 
 
 def _check_unchanged(

@@ -9,6 +9,7 @@ import pairbus
 from pairbus.cli.broker import broker
 from pairbus.cli.cost import cost
 from pairbus.cli.demo import demo
+from pairbus.cli.fault import fault
 from pairbus.cli.simulate import simulate
 from pairbus.errors import PairbusError
 
@@ -38,6 +39,7 @@ def pairbus_command(
 app.command()(broker)
 app.command()(cost)
 app.command()(demo)
+app.command()(fault)
 app.command()(simulate)
 
 

@@ -13,6 +13,7 @@ from rich.console import Console
 
 if TYPE_CHECKING:
     from pairbus.broker.config import BrokerConfig
+    from pairbus.broker.faults.script import Scene
     from pairbus.broker.running import Broker
 
 
@@ -24,12 +25,22 @@ def broker(
     queue: Annotated[
         list[str] | None, typer.Option(help="A queue to make if it is not there: contoso/orders, or just orders.")
     ] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option(help="A topic to make if it is not there: contoso/orders, or just orders.")
+    ] = None,
+    subscription: Annotated[
+        list[str] | None,
+        typer.Option(help="A subscription to make if it is not there, with its topic: contoso/orders/all."),
+    ] = None,
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="The first namespace's port; the next ones follow. 0: any free one.")
     ] = 5672,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     data: Annotated[
         Path | None, typer.Option(file_okay=False, help="Keep everything in this directory. Without: in memory.")
+    ] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Keep account of every operation in this directory.")
     ] = None,
     config: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="A Config.json of Microsoft's emulator.")
@@ -39,6 +50,9 @@ def broker(
     ] = False,
     certificate: Annotated[Path | None, typer.Option(help="Speak TLS with this certificate, in PEM.")] = None,
     key: Annotated[Path | None, typer.Option(help="The certificate's private key, in PEM, without a password.")] = None,
+    faults: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="A YAML file of faults to play from the start.")
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="When ready, print one line of JSON per namespace instead of words.")
     ] = False,
@@ -51,38 +65,52 @@ def broker(
     Examples:
     `pairbus broker --queue orders` serves one namespace in memory on port 5672.
 
+    `pairbus broker --subscription orders/all --subscription orders/audit` serves a topic with two subscriptions.
+
     `pairbus broker --namespace contoso --namespace fabrikam --queue contoso/orders --data DIR` serves two, durable.
 
     """
     from pairbus.broker.config import TlsConfig, from_file, from_options
+    from pairbus.broker.faults.script import read_script
 
     if config is not None:
-        if namespace or queue:
-            raise typer.BadParameter("give either --config, or --namespace and --queue", param_hint="--config")
+        if namespace or queue or topic or subscription:
+            raise typer.BadParameter(
+                "give either --config, or --namespace, --queue, --topic and --subscription", param_hint="--config"
+            )
         settings = from_file(config, port=port, host=host, data=data)
     else:
-        settings = from_options(namespace or (), queue or (), port=port, host=host, data=data)
+        settings = from_options(
+            namespace or (), queue or (), topic or (), subscription or (), port=port, host=host, data=data
+        )
+    settings = replace(settings, ledger=ledger)
     if tls or certificate is not None or key is not None:
         settings = replace(settings, tls=TlsConfig(certificate, key))
-    asyncio.run(_serve(settings, as_json=as_json))
+    scenes = [] if faults is None else read_script(faults)
+    asyncio.run(_serve(settings, scenes, as_json=as_json))
 
 
-async def _serve(config: "BrokerConfig", *, as_json: bool) -> None:
+async def _serve(config: "BrokerConfig", scenes: "list[Scene]", *, as_json: bool) -> None:
+    from pairbus.broker.control import ControlServer
     from pairbus.broker.running import Broker
 
     running = Broker(config)
+    control = ControlServer(running.obey)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, stop.set)
     try:
         await running.start()
+        await control.start()
     except OSError as error:
         Console(stderr=True).print(f"[bold red]error:[/] {error}; choose another with --port", highlight=False)
         raise typer.Exit(2) from None
     _collect_garbage_less_often()
     _tell(running, as_json=as_json)
+    running.play(scenes)
     await stop.wait()
+    await control.stop()
     await running.stop()
 
 

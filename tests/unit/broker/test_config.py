@@ -1,13 +1,16 @@
 """What a broker is told to serve."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pairbus.broker.config import BrokerConfig, NamespaceConfig, from_file, from_options, to_document
-from pairbus.broker.entities.settings import EntityStatus, QueueSettings
+from pairbus.broker.entities.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
+from pairbus.broker.filters import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter
+from pairbus.broker.topic_documents import SubscriptionConfig, TopicConfig
 from pairbus.errors import OptionError
 
 
@@ -19,6 +22,11 @@ def written(tmp_path: Path, document: object) -> Path:
 
 def one_queue(properties: object, **more: Any) -> dict[str, Any]:  # noqa: ANN401
     return {"UserConfig": {"Namespaces": [{"Name": "ns", "Queues": [{"Name": "q", "Properties": properties}], **more}]}}
+
+
+def one_topic(rule: object) -> dict[str, Any]:
+    subscriptions = [{"Name": "s", "Rules": [{"Name": "r", "Properties": rule}]}]
+    return one_queue({}, Topics=[{"Name": "t", "Subscriptions": subscriptions}])
 
 
 # --- options ---------------------------------------------------------------------------------------------------------
@@ -112,6 +120,86 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
     assert from_file(written(tmp_path, to_document(config))) == config
 
 
+def test_topics_are_read_as_the_emulator_writes_them(tmp_path: Path) -> None:
+    correlation = {"ContentType": "application/json", "Label": "new", "Properties": {"kind": "a"}}
+    rules = [
+        {"Name": "c", "Properties": {"FilterType": "Correlation", "CorrelationFilter": correlation}},
+        {
+            "Name": "s",
+            "Properties": {
+                "FilterType": "Sql",
+                "SqlFilter": {"SqlExpression": "n > 1"},
+                "Action": {"SqlExpression": "SET sys.To = 'x'"},
+            },
+        },
+    ]
+    subscription = {"Name": "s", "Properties": {"MaxDeliveryCount": 3, "ForwardTo": ""}, "Rules": rules}
+    topic = {
+        "Name": "t",
+        "Properties": {"DefaultMessageTimeToLive": "PT1H", "RequiresDuplicateDetection": True},
+        "Subscriptions": [subscription, {"Name": "plain"}],
+    }
+    (namespace,) = from_file(written(tmp_path, one_queue({}, Topics=[topic]))).namespaces
+    assert namespace.topics == {
+        "t": TopicConfig(
+            TopicSettings(default_message_time_to_live=3_600_000, requires_duplicate_detection=True),
+            {
+                "s": SubscriptionConfig(
+                    SubscriptionSettings(max_delivery_count=3),
+                    (
+                        Rule(
+                            "c",
+                            CorrelationFilter(content_type="application/json", subject="new", properties={"kind": "a"}),
+                        ),
+                        Rule("s", SqlFilter("n > 1"), SqlAction("SET sys.To = 'x'")),
+                    ),
+                ),
+                "plain": SubscriptionConfig(),
+            },
+        )
+    }
+
+
+def test_topics_that_were_written_are_read_again(tmp_path: Path) -> None:
+    rules = (Rule("t"), Rule("f", FalseFilter()), Rule("c", CorrelationFilter(to="a", properties={"n": 1})))
+    subscriptions = {"s": SubscriptionConfig(SubscriptionSettings(requires_session=True), rules)}
+    topics = {"t": TopicConfig(TopicSettings(max_size_in_megabytes=2), subscriptions), "u": ["one", "two"]}
+    config = from_options(["a"], [], topics, ["a/u/three", "v/w/four"])
+    assert list(config.namespaces[0].topics["u"].subscriptions) == ["one", "two", "three"]
+    assert list(config.namespaces[0].topics) == ["t", "u", "v/w"]
+    assert from_file(written(tmp_path, to_document(config))) == config
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Rule("r", SqlFilter("a = @b", {"@b": 1})),
+        Rule("r", CorrelationFilter(properties={"since": datetime(2026, 1, 1, tzinfo=UTC)})),
+    ],
+)
+def test_a_rule_that_a_file_cannot_say_is_refused(rule: Rule) -> None:
+    subscription = SubscriptionConfig(rules=(rule,))
+    config = from_options([], [], {"t": TopicConfig(subscriptions={"s": subscription})})
+    with pytest.raises(OptionError, match="in a file"):
+        to_document(config)
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "topics", "subscriptions", "option"),
+    [
+        (["a", "b"], ["orders"], [], "topic"),
+        (["a", "b"], [], ["orders/all"], "subscription"),
+        (["a"], [], ["all"], "subscription"),
+    ],
+)
+def test_a_topic_that_cannot_be_placed_is_refused(
+    namespaces: list[str], topics: list[str], subscriptions: list[str], option: str
+) -> None:
+    with pytest.raises(OptionError) as caught:
+        from_options(namespaces, [], topics, subscriptions)
+    assert caught.value.option == option
+
+
 def test_a_queue_needs_no_properties_and_each_namespace_has_a_port(tmp_path: Path) -> None:
     entries = [{"Name": "a", "Queues": [{"Name": "q"}]}, {"Name": "b"}]
     config = from_file(written(tmp_path, {"UserConfig": {"Namespaces": entries}}))
@@ -120,6 +208,9 @@ def test_a_queue_needs_no_properties_and_each_namespace_has_a_port(tmp_path: Pat
         (5673, {}),
     ]
 
+
+TOPIC = "Namespaces[0].Topics[0]"
+RULE = f"{TOPIC}.Subscriptions[0].Rules[0]"
 
 BAD_FILES: list[tuple[object, str]] = [
     ("{", "config"),
@@ -131,7 +222,16 @@ BAD_FILES: list[tuple[object, str]] = [
     ({"UserConfig": {"Namespaces": {"a": 1}}}, "UserConfig.Namespaces"),
     ({"UserConfig": {"Namespaces": [1]}}, "Namespaces[0]"),
     ({"UserConfig": {"Namespaces": [{"Queues": []}]}}, "Namespaces[0].Name"),
-    (one_queue({}, Topics=[{"Name": "t"}]), "Namespaces[0].Topics"),
+    (one_queue({}, Topics=[{"Name": "t", "Properties": {"LockDuration": "PT1M"}}]), f"{TOPIC}.LockDuration"),
+    (one_queue({}, Topics=[{"Properties": {}}]), f"{TOPIC}.Name"),
+    (one_topic({"FilterType": "Magic"}), f"{RULE}.FilterType"),
+    (one_topic({"FilterType": "Sql"}), f"{RULE}.SqlFilter"),
+    (one_topic({"FilterType": "Sql", "SqlFilter": {"SqlExpression": "a ="}}), RULE),
+    (one_topic({"FilterType": "Correlation", "CorrelationFilter": {}}), RULE),
+    (
+        one_topic({"FilterType": "Correlation", "CorrelationFilter": {"Colour": "red"}}),
+        f"{RULE}.CorrelationFilter.Colour",
+    ),
     (one_queue([1]), "Namespaces[0].Queues[0]"),
     (one_queue({"Colour": 1}), "Namespaces[0].Queues[0].Colour"),
     (one_queue({"RequiresSession": "yes"}), "Namespaces[0].Queues[0].RequiresSession"),

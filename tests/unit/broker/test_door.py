@@ -285,6 +285,14 @@ def test_a_port_that_is_taken_is_named() -> None:
     asyncio.run(scenario())
 
 
+def test_an_address_that_is_not_here_is_named() -> None:
+    async def scenario() -> None:
+        with pytest.raises(OSError, match=r"(?i)assign requested address.*192.0.2.7"):
+            await Door(asyncio.get_running_loop(), Amqp, hello).open("192.0.2.7", 0)
+
+    asyncio.run(scenario())
+
+
 def test_all_addresses_of_a_host_have_the_same_port() -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()

@@ -300,6 +300,7 @@ def test_a_client_that_goes_while_it_is_answered_harms_nobody() -> None:
         peer = Peer()
         peer.http.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         peer.http.connection_lost(None)
+        assert peer.ended == 0, "its handler is still at work"
         await turns()
         assert peer.ended == 1
         assert not peer.wire.written

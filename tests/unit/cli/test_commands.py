@@ -162,6 +162,16 @@ def test_the_demo_tells_of_an_outage_and_loses_nothing(pairbus: Command) -> None
     assert "\x1b[" not in output, "no colour when piped"
 
 
+def test_a_certificate_that_cannot_be_used_is_named_with_the_cure(pairbus: Command, tmp_path: Path) -> None:
+    file = tmp_path / "server.pem"
+    code, _, errors = pairbus("broker", "--port", "0", "--tls", "--certificate", str(file), "--key", str(file))
+    assert code == 2
+    assert f"error: certificate='{file}' is not valid: a PEM file that can be read" in errors
+    code, _, errors = pairbus("broker", "--port", "0", "--certificate", str(file))
+    assert code == 2
+    assert "give both, or none and have them made" in errors
+
+
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("1.5H ", 5400), ("15m", 900), ("2d", 172_800)])
 def test_durations(text: str, seconds: float) -> None:
     assert duration("--for", text) == seconds

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pairbus.broker.atom.documents import description, tag, text
+from pairbus.broker.atom.policies import read_policies, write_policies
 from pairbus.broker.atom.problems import bad_request, bad_value
 from pairbus.broker.atom.values import milliseconds, milliseconds_text, number, truth, truth_text
 from pairbus.broker.atom.xml import INSTANCE, Element
@@ -24,6 +25,8 @@ class Form(enum.Enum):
     PATH = enum.auto()
     """The path of an entity of this namespace, which stands there as a URI."""
     STATUS = enum.auto()
+    POLICIES = enum.auto()
+    """Shared access policies, the only value that is not text."""
     TOLD = enum.auto()
     """The broker tells it, and reads over it: it is XML already."""
 
@@ -65,7 +68,9 @@ class Kind:
             if named is None:
                 raise bad_request(f"The element '{child.name}' is not expected in '{self.element}', or not again.")
             if named.form is not Form.TOLD and child.attributes.get(f"{INSTANCE} nil") != "true":
-                values[named.setting] = _read(named, child.text)
+                values[named.setting] = (
+                    read_policies(child) if named.form is Form.POLICIES else _read(named, child.text)
+                )
         return values
 
     def write(self, settings: object, told: Mapping[str, str], *, host: str, version: str) -> str:
@@ -114,6 +119,8 @@ def _write(form: Form, value: Any, host: str) -> str | None:  # noqa: ANN401 (a 
         return None
     if form is Form.TRUTH:
         return truth_text(value)
+    if form is Form.POLICIES:
+        return write_policies(value)
     return text(f"sb://{host}/{value}" if form is Form.PATH else str(value))
 
 
@@ -155,6 +162,7 @@ _FORWARD: Final = Property("ForwardTo", "forward_to", Form.PATH)
 _FORWARD_DEAD: Final = Property("ForwardDeadLetteredMessagesTo", "forward_dead_lettered_messages_to", Form.PATH)
 _METADATA: Final = Property("UserMetadata", "user_metadata", Form.TEXT)
 _PARTITIONING: Final = Property("EnablePartitioning", "enable_partitioning", Form.TRUTH, is_fixed=True)
+_POLICIES: Final = Property("AuthorizationRules", "authorization_rules", Form.POLICIES)
 _EXPRESS: Final = Property("EnableExpress", "enable_express", Form.TRUTH)
 _MESSAGE_SIZE: Final = Property(
     "MaxMessageSizeInKilobytes", "max_message_size_in_kilobytes", Form.NUMBER, since="2021-05"
@@ -176,7 +184,8 @@ QUEUE: Final = Kind(
         _WINDOW,
         _DELIVERIES,
         _BATCHED,
-        *_told("SizeInBytes", "MessageCount", "IsAnonymousAccessible", "AuthorizationRules"),
+        *_told("SizeInBytes", "MessageCount", "IsAnonymousAccessible"),
+        _POLICIES,
         _STATUS,
         *_told("CreatedAt", "UpdatedAt", "AccessedAt", "SupportOrdering", "CountDetails"),
         _IDLE,
@@ -197,7 +206,8 @@ TOPIC: Final = Kind(
         *_LIMITS,
         _WINDOW,
         _BATCHED,
-        *_told("SizeInBytes", "FilteringMessagesBeforePublishing", "IsAnonymousAccessible", "AuthorizationRules"),
+        *_told("SizeInBytes", "FilteringMessagesBeforePublishing", "IsAnonymousAccessible"),
+        _POLICIES,
         _STATUS,
         *_told("CreatedAt", "UpdatedAt", "AccessedAt"),
         Property("SupportOrdering", "support_ordering", Form.TRUTH),

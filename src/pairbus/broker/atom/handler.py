@@ -3,8 +3,9 @@
 import re
 import uuid
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from pairbus.amqp.conditions import NOT_FOUND, RESOURCE_LIMIT_EXCEEDED
 from pairbus.broker.atom.addresses import (
@@ -29,7 +30,15 @@ from pairbus.broker.atom.documents import (
     tag,
     text,
 )
-from pairbus.broker.atom.problems import ProblemError, bad_parameter, bad_request, not_allowed, precondition_failed
+from pairbus.broker.atom.guard import forwarding_refusal, refusal
+from pairbus.broker.atom.problems import (
+    ProblemError,
+    bad_parameter,
+    bad_request,
+    not_allowed,
+    precondition_failed,
+    unauthorized,
+)
 from pairbus.broker.atom.queues import Queues
 from pairbus.broker.atom.shelf import Desk, Shelf
 from pairbus.broker.atom.subscriptions import Rules, Subscriptions
@@ -45,9 +54,6 @@ NEWEST: Final = "2024-05"
 PAGE: Final = 100
 """Entities of one page of a listing, at most."""
 
-Guard: TypeAlias = Callable[[Request, Address], str | None]
-"""Tells why a request may not be carried out; None: it may."""
-
 _STATUS: Final = {NOT_FOUND: HTTPStatus.NOT_FOUND, RESOURCE_LIMIT_EXCEEDED: HTTPStatus.INSUFFICIENT_STORAGE}
 
 
@@ -55,15 +61,11 @@ class Administration:
     """Answers the administration's requests on a namespace. It is a :data:`~pairbus.broker.web.Handler`.
 
     :param changed: is told when something was changed and is to become durable.
-    :param guard: keeps out those who may not administer.
     """
 
-    def __init__(
-        self, namespace: Namespace, changed: Callable[[], None], guard: Guard = lambda _request, _address: None
-    ) -> None:
+    def __init__(self, namespace: Namespace, changed: Callable[[], None]) -> None:
         self._namespace = namespace
         self._changed = changed
-        self._guard = guard
         self._opened_at = namespace.clock()
 
     async def __call__(self, request: Request) -> Response:
@@ -89,14 +91,15 @@ class Administration:
 
     async def _answer(self, request: Request) -> Response:
         address = address_of(request.path)
-        refused = self._guard(request, address)
+        refused = refusal(self._namespace, request, address)
         if refused is not None:
-            raise ProblemError(HTTPStatus.UNAUTHORIZED, refused)
+            raise unauthorized(refused)
         desk = Desk(
             self._namespace,
             request.headers.get("host", self._namespace.name),
             request.query.get("api-version", NEWEST),
             self._changed,
+            partial(forwarding_refusal, self._namespace, request),
         )
         if isinstance(address, NamespaceAddress | Listing):
             if request.method != "GET":

@@ -117,6 +117,11 @@ def not_found_below(entity: str) -> ProblemError:
     return ProblemError(HTTPStatus.NOT_FOUND, f"Entity '{entity}' was not found. {MORE}")
 
 
+def unauthorized(why: str) -> ProblemError:
+    """Somebody may not do this."""
+    return ProblemError(HTTPStatus.UNAUTHORIZED, why)
+
+
 def precondition_failed() -> ProblemError:
     """An entity is another one than the client has seen."""
     return ProblemError(HTTPStatus.PRECONDITION_FAILED, "The precondition in the header 'If-Match' is not met")

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from pairbus.broker.atom.descriptions import Form, Kind, counts
 from pairbus.broker.atom.documents import Entry
-from pairbus.broker.atom.problems import ProblemError, no_destination
+from pairbus.broker.atom.problems import ProblemError, no_destination, unauthorized
 from pairbus.broker.atom.validation import check_settings
 from pairbus.broker.atom.values import time_text
 from pairbus.broker.atom.xml import Element
@@ -27,12 +27,14 @@ class Desk:
     :ivar host: the name under which the client knows it.
     :ivar version: of the API that the client speaks.
     :ivar changed: is told when something was changed and is to become durable.
+    :ivar may_forward: tells why messages may not be forwarded to a path, which a property names; None: they may.
     """
 
     namespace: Namespace
     host: str
     version: str
     changed: Callable[[], None]
+    may_forward: Callable[[str, str], str | None]
 
     def uri(self, path: str) -> str:
         """Return where something is."""
@@ -116,7 +118,12 @@ class Shelf(ABC, Generic[T]):
         return values
 
     def _check_destination(self, element: str, path: str, before: object) -> None:
-        if path != before and self.namespace.find_destination(path) is None:
+        if path == before:
+            return
+        refused = self.desk.may_forward(element, path)
+        if refused is not None:
+            raise unauthorized(refused)
+        if self.namespace.find_destination(path) is None:
             raise no_destination(element, path)
 
     def told(self, runtime: Runtime, **more: str) -> Mapping[str, str]:
@@ -125,7 +132,6 @@ class Shelf(ABC, Generic[T]):
             "SizeInBytes": str(runtime.size_in_bytes),
             "MessageCount": str(runtime.total_message_count),
             "IsAnonymousAccessible": "false",
-            "AuthorizationRules": "",
             "CreatedAt": time_text(runtime.created_at),
             "UpdatedAt": time_text(runtime.updated_at),
             "AccessedAt": time_text(runtime.accessed_at or None),

@@ -62,6 +62,10 @@ class AccessControl:
         self._book = book
         self._hosts = hosts
 
+    def serves(self, host: str) -> bool:
+        """Tell whether a host, with a port or without, is this namespace."""
+        return self._hosts.fit(resource(host).host)
+
     def admit(self, token: str, audience: str, now: int) -> Grant | Refused:
         """Judge a token that is put for an audience, a URI; it grants nothing outside of it. Never raises."""
         asked = resource(audience)

@@ -46,7 +46,7 @@ class Policy:
     def __post_init__(self) -> None:
         if not 0 < len(self.name) <= MAX_TEXT or not self.name.isprintable():
             raise OptionError("policy", self.name, f"a name of 1 to {MAX_TEXT} printable characters")
-        object.__setattr__(self, "rights", _all_of(self.name, self.rights))
+        object.__setattr__(self, "rights", as_rights(self.name, self.rights))
         for key in (self.primary_key, self.secondary_key):
             if not 0 < len(key) <= MAX_TEXT or not key.isascii() or ";" in key:
                 raise OptionError(
@@ -97,7 +97,8 @@ def rotated(policies: Policies, name: str, key: str, *, secondary: bool) -> Poli
     return tuple(new if policy is old else policy for policy in policies)
 
 
-def _all_of(name: str, rights: Iterable[str]) -> tuple[Right, ...]:
+def as_rights(name: str, rights: Iterable[str]) -> tuple[Right, ...]:
+    """Return the rights of a policy as they are kept, or refuse what is none."""
     if isinstance(rights, str):
         raise OptionError(f"policy {name}: rights", rights, "a list of " + ", ".join(ALL))
     given = set(rights)

@@ -61,10 +61,15 @@ class Token:
         return hmac.compare_digest(_digest(key, self._signed), self._signature)
 
 
+def is_signature(text: str) -> bool:
+    """Tell whether a token is meant to be a shared access signature."""
+    return text.strip().partition(" ")[0].lower() == KIND.lower()
+
+
 def parse(text: str) -> Token | Refused:
     """Read a token. Never raises."""
-    kind, _, rest = text.strip().partition(" ")
-    if kind.lower() != KIND.lower():
+    rest = text.strip().partition(" ")[2]
+    if not is_signature(text):
         return _malformed(f"it begins with '{KIND} '")
     if len(text) > MAX_TOKEN:
         return _malformed(f"it has {MAX_TOKEN} characters at most")

@@ -122,8 +122,15 @@ _SEQUENCE_KEY: Final = encode_symbol(SEQUENCE_NUMBER) + b"\x81"
 _ENQUEUED_KEY: Final = encode_symbol(ENQUEUED_TIME) + b"\x83"
 _LOCKED_KEY: Final = encode_symbol(LOCKED_UNTIL) + b"\x83"
 _THREE_SIZE: Final = 1 + len(_SEQUENCE_KEY) + len(_ENQUEUED_KEY) + len(_LOCKED_KEY) + 3 * 8
-_THREE: Final = b"\x00\x53\x72\xc1" + bytes((_THREE_SIZE, 6)) + _SEQUENCE_KEY
+_ANNOTATIONS: Final = b"\x00\x53\x72\xc1"
+_THREE: Final = _ANNOTATIONS + bytes((_THREE_SIZE, 6)) + _SEQUENCE_KEY
 """The annotations of a message that has none of its own: where they begin."""
+_NUMBER_KEY: Final = encode_symbol(ENQUEUED_NUMBER) + b"\x81"
+_STAMP: Final = _ANNOTATIONS + bytes((1 + len(_NUMBER_KEY) + 8, 2)) + _NUMBER_KEY
+"""The annotations of a message of a topic that has none but its number there, which follows."""
+_STAMP_END: Final = len(_STAMP) + 8
+_THREE_AT: Final = len(_ANNOTATIONS) + 2
+_FOUR: Final = _ANNOTATIONS + bytes((_THREE_SIZE + len(_NUMBER_KEY) + 8, 8)) + _NUMBER_KEY
 
 
 _SHORT_DESCRIPTOR: Final = b"\x00\x53"
@@ -134,16 +141,19 @@ _PLAIN_HEADS: Final = tuple(encode_header(Header(delivery_count=count)) for coun
 def outgoing(held: Held, *, extra: Map | None = None) -> bytes:
     """Return a message as a receiver gets it: bare as it came, with the broker's header and annotations."""
     payload = held.payload
-    if (
-        payload[:2] == _SHORT_DESCRIPTOR
-        and payload[2] >= PROPERTIES  # neither header nor annotations come before it
-        and held.token is not None
-        and extra is None
-        and held.expires is None
-        and 0 < held.deliveries <= len(_PLAIN_HEADS)
-    ):
-        return _PLAIN_HEADS[held.deliveries - 1] + _three_annotations(held) + payload
+    if held.token is not None and extra is None and held.expires is None and 0 < held.deliveries <= len(_PLAIN_HEADS):
+        if payload[:2] == _SHORT_DESCRIPTOR and payload[2] >= PROPERTIES:  # neither header nor annotations before it
+            return _PLAIN_HEADS[held.deliveries - 1] + _three_annotations(held) + payload
+        if payload.startswith(_STAMP) and _is_bare(payload, _STAMP_END):
+            number = payload[len(_STAMP) : _STAMP_END]
+            three = _three_annotations(held)[_THREE_AT:]
+            return _PLAIN_HEADS[held.deliveries - 1] + _FOUR + number + three + payload[_STAMP_END:]
     return _outgoing(held, extra)
+
+
+def _is_bare(payload: bytes, start: int = 0) -> bool:
+    """Tell whether neither header nor annotations come there, in a message that has them first if it has them."""
+    return payload[start : start + 2] == _SHORT_DESCRIPTOR and payload[start + 2] >= PROPERTIES
 
 
 def _three_annotations(held: Held) -> bytes:
@@ -199,6 +209,8 @@ def forwarded(held: Held, now: int) -> Incoming:
 
 def stamped(incoming: Incoming, number: int) -> bytes:
     """Return a message as a topic keeps it: with its number there, unless it had one before it was forwarded."""
+    if _is_bare(incoming.payload):
+        return _STAMP + _pack_long(number) + incoming.payload
     message = Message(incoming.payload)
     annotations = message.message_annotations()
     if incoming.is_forwarded and ENQUEUED_NUMBER in annotations:

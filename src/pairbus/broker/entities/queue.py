@@ -61,6 +61,8 @@ class Queue:
         """Its dead-letter queue; None: it is one itself."""
         self.on_available: Callable[[str | None], None] | None = None
         """Told, with the session, when there is a message to be received that was not there before."""
+        self.on_used: Callable[[], None] | None = None
+        """Told when it is used: :attr:`wake_at` may be another one."""
         self.size = 0
         """Bytes of all messages."""
         self.used_at = 0
@@ -152,7 +154,13 @@ class Queue:
 
         journal.durable.append(durable)
 
+    def stir(self) -> None:
+        """Tell whoever sees to it that things are done in time that there may be some here."""
+        if self.on_used is not None:
+            self.on_used()
+
     def _arrive(self, rows: Sequence[Row]) -> None:
+        self.stir()
         came: dict[str | None, None] = {}
         for row in rows:
             self._last_arrived = number = sequence_of(row.key)
@@ -207,6 +215,7 @@ class Queue:
     def take_deferred(self, numbers: Sequence[int], now: int, *, delete: bool = False) -> list[Held]:
         """Lock deferred messages by their sequence numbers, or remove them for good; all must be there."""
         self.used_at = now
+        self.stir()
         if not self.settings.status.gives_messages:
             raise disabled(self.path)
         numbers = list(dict.fromkeys(numbers))
@@ -220,6 +229,7 @@ class Queue:
     def peek(self, first: int, most: int, now: int, *, session: str | None = None) -> list[Held]:
         """Look at messages, of one session or all, from a sequence number on, whatever their state; nothing changes."""
         self.used_at = now
+        self.stir()
         found: list[Held] = []
         while len(found) < most:
             rows = self._store.browse(self.id, first, most)
@@ -243,6 +253,7 @@ class Queue:
 
     def _first(self, most: int, now: int, session: str | None) -> list[Held]:
         self.used_at = now
+        self.stir()
         if not self.settings.status.gives_messages:
             raise disabled(self.path)
         line = self.lines.get(session)
@@ -296,6 +307,7 @@ class Queue:
         else:
             self._unremoved.extend(numbers)
             self._retry_at = now + RETRY
+            self.stir()
 
     def _remove_again(self, now: int) -> None:
         numbers, self._unremoved, self._retry_at = self._unremoved, [], None
@@ -357,9 +369,12 @@ class Queue:
         """Set a message aside, to be received by its sequence number."""
         held = self._unlock(token, now)
         before = held.state
-        self._change(held, properties)
         held.state = RowState.DEFERRED
-        self._write(held)
+        if properties or held.is_unstored:
+            self._change(held, properties)
+            self._write(held)
+        else:  # its body stays where it is, which may be where those of other subscriptions are
+            self._store.journal.states.append((key_of(self.id, held.sequence), RowState.DEFERRED))
         self._set_aside(held)
 
         def durable(refused: RefusedError | None) -> None:
@@ -525,8 +540,11 @@ class Queue:
     @property
     def wake_at(self) -> int | None:
         """When :meth:`tick` has something to do; None: not before something else happens."""
-        times = (self.locks.wake_at, self._due_at, self._expires_at, self._retry_at)
-        return min((time for time in times if time is not None), default=None)
+        first = self.locks.wake_at
+        for time in (self._due_at, self._expires_at, self._retry_at):
+            if time is not None and (first is None or time < first):
+                first = time
+        return first
 
     def tick(self, now: int) -> None:
         """Do what is due by ``now``: end locks, activate what was scheduled, expire what has lived long enough."""

@@ -5,6 +5,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from pairbus.broker.auth.policies import Policies, Policy, checked
 from pairbus.errors import OptionError
 
 SECOND = 1000
@@ -46,6 +47,8 @@ class _Settings:
     def from_json(cls, text: str) -> Self:
         """Read settings back."""
         values: dict[str, Any] = json.loads(text)
+        if "authorization_rules" in values:
+            values["authorization_rules"] = [Policy(**rule) for rule in values["authorization_rules"]]
         return cls(**values)
 
 
@@ -54,6 +57,7 @@ class QueueSettings(_Settings):
     """The settings of a queue.
 
     :ivar default_message_time_to_live: what a message has at most; None: no limit.
+    :ivar authorization_rules: policies whose keys give access to this queue only, besides those of the namespace.
     :ivar auto_delete_on_idle: after how long without any use the queue deletes itself; None: never.
     :ivar enable_partitioning: kept as it is told; a queue is in one piece either way.
     :ivar enable_express: kept as it is told; messages are stored before a send is answered either way.
@@ -76,9 +80,11 @@ class QueueSettings(_Settings):
     user_metadata: str | None = None
     enable_partitioning: bool = False
     enable_express: bool = False
+    authorization_rules: Policies = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", EntityStatus(self.status))
+        object.__setattr__(self, "authorization_rules", checked(self.authorization_rules))
         _check_receiving(self)
         _check_sending(self)
         _check_times(self)
@@ -99,6 +105,8 @@ class TopicSettings(_Settings):
     """The settings of a topic.
 
     :ivar default_message_time_to_live: what a message has at most; None: no limit.
+    :ivar authorization_rules: policies whose keys give access to this topic and its subscriptions only, besides those
+        of the namespace.
     :ivar auto_delete_on_idle: after how long without any use of it or its subscriptions the topic deletes itself;
         None: never.
     :ivar enable_partitioning: kept as it is told; a topic is in one piece either way.
@@ -118,9 +126,11 @@ class TopicSettings(_Settings):
     user_metadata: str | None = None
     enable_partitioning: bool = False
     enable_express: bool = False
+    authorization_rules: Policies = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "status", EntityStatus(self.status))
+        object.__setattr__(self, "authorization_rules", checked(self.authorization_rules))
         _check_sending(self)
         _check_times(self)
 

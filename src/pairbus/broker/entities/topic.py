@@ -47,6 +47,11 @@ class Topic:
         """Its subscriptions, by name."""
         return [self._subscriptions[name] for name in sorted(self._subscriptions)]
 
+    @property
+    def subscription_count(self) -> int:
+        """How many subscriptions it has."""
+        return len(self._subscriptions)
+
     def find_subscription(self, name: str) -> Subscription | None:
         """Return a subscription; names are compared case-insensitively."""
         return self._subscriptions.get(name.lower())

@@ -61,12 +61,15 @@ def apply_action(rule: Rule, facts: Facts) -> bytes:
     if rule.action is None:
         return facts.message.data
     changes = changes_of(rule.action, facts, rule.name)
-    return facts.message.rewritten(
-        header=changes.header,
-        message_annotations=changes.message_annotations,
-        properties=changes.properties,
-        application_properties=changes.application_properties,
-    )
+    try:
+        return facts.message.rewritten(
+            header=changes.header,
+            message_annotations=changes.message_annotations,
+            properties=changes.properties,
+            application_properties=changes.application_properties,
+        )
+    except UnicodeEncodeError as error:  # a content type is ASCII, and half a surrogate pair is no character
+        raise EvaluationError(f"{error.object!r} cannot be written into a message: {error.reason}.") from error
 
 
 def changes_of(action: SqlAction, facts: Facts, rule_name: str | None = None) -> Changes:

@@ -20,6 +20,8 @@ MAX_NESTING: Final = 32
 
 _VALUE: Final = frozenset(("NAME", "INTEGER"))
 _SAID: Final = {
+    "_IN": "IN",
+    "_LIKE": "LIKE",
     "_SET": "SET",
     "_REMOVE": "REMOVE",
     "NULL": "NULL",
@@ -96,6 +98,6 @@ def _expected(accepted: set[str]) -> str:
     """Say in a few words what could have come."""
     if accepted >= _VALUE:
         return "a condition" if "_EXISTS" in accepted else "a value"
-    if "_LIKE" in accepted:
+    if accepted >= {"EQUAL", "_LIKE"}:
         return "a comparison (=, <>, <, >, LIKE, IN, IS NULL)"
     return " or ".join(sorted({_SAID[name] for name in accepted if name in _SAID})) or "an operator"

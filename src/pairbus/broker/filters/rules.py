@@ -17,7 +17,7 @@ from pairbus.broker.filters.compiling import CompiledAction, CompiledFilter, com
 from pairbus.broker.filters.errors import InvalidRuleError
 from pairbus.broker.filters.facts import SYSTEM, Facts
 from pairbus.broker.filters.syntax import Condition
-from pairbus.broker.filters.values import LONG_MAX, LONG_MIN, Value, equal, plain
+from pairbus.broker.filters.values import LONG_MAX, LONG_MIN, YEAR_1, YEAR_10000, Value, equal, plain
 
 MAX_EXPRESSION: Final = 1024
 MAX_NAME: Final = 50
@@ -200,7 +200,7 @@ def _checked(what: str, values: Parameters) -> dict[str, Value]:
     kept: dict[str, Value] = {}
     for name, raw in values.items():
         value = plain(raw)
-        if isinstance(value, Timestamp):
+        if isinstance(value, Timestamp) and YEAR_1 <= value < YEAR_10000:
             kept[name] = value.to_datetime()
         elif isinstance(value, bool | str | dt.timedelta | uuid.UUID) or _is_number(value):
             kept[name] = value
@@ -210,7 +210,7 @@ def _checked(what: str, values: Parameters) -> dict[str, Value]:
 
 
 def _is_number(value: Value) -> bool:
-    if isinstance(value, int):
+    if type(value) is int:
         return LONG_MIN <= value <= LONG_MAX
     return isinstance(value, float) and math.isfinite(value)
 

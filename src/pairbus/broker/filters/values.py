@@ -42,6 +42,9 @@ _ORDERED: Final = frozenset((NUMBER, TEXT, TIME, SPAN))
 
 LONG_MIN: Final = -(2**63)
 LONG_MAX: Final = 2**63 - 1
+YEAR_1: Final = -62_135_596_800_000
+YEAR_10000: Final = 253_402_300_800_000
+"""The times that .NET and Python can say lie between them, in milliseconds since the epoch."""
 MAX_TEXT: Final = 32 * 1024
 """A property has 32 KB at most, so an expression need not make a longer text."""
 
@@ -195,7 +198,10 @@ def _with_times(symbol: str, kinds: tuple[str | None, str | None], left: Value, 
     if kinds == (TIME, TIME) and symbol == "-":
         return (left - right) * _MILLISECOND
     if kinds == (TIME, SPAN) and symbol in "+-":
-        return Timestamp(_in_range(_NUMERIC[symbol](int(left), right // _MILLISECOND)))
+        moment = Timestamp(_NUMERIC[symbol](int(left), right // _MILLISECOND))
+        if not YEAR_1 <= moment < YEAR_10000:
+            raise EvaluationError("A time is out of the years 1 to 9999.")
+        return moment
     if kinds == (SPAN, SPAN) and symbol in "+-":
         return _NUMERIC[symbol](left, right)
     raise EvaluationError(f"Operator '{symbol}' cannot be applied to a {name_of(left)} and a {name_of(right)}.")

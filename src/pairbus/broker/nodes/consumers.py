@@ -60,6 +60,7 @@ class Consumers:
     def add(self, consumer: Consumer) -> None:
         """Let a receiver take part."""
         self._receivers[consumer] = None
+        self._queue.stir()
 
     def remove(self, consumer: Consumer) -> None:
         """Let a receiver go; its session is free again."""
@@ -72,6 +73,7 @@ class Consumers:
     def wait_for_session(self, consumer: Consumer, until: int) -> None:
         """Let a receiver wait for a session with messages."""
         self._waiting[consumer] = until
+        self._queue.stir()
         self._hand_out_sessions()
 
     def __len__(self) -> int:
@@ -136,7 +138,7 @@ class Consumers:
     @property
     def wake_at(self) -> int | None:
         """When :meth:`tick` has something to do; None: not before something else happens."""
-        return min(self._waiting.values(), default=None)
+        return min(self._waiting.values()) if self._waiting else None
 
     def tick(self, now: int) -> None:
         """Send away those who have waited for a session long enough, and those whose session has ended."""

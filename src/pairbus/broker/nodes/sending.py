@@ -9,6 +9,8 @@ from pairbus.amqp.performatives import ACCEPTED, BATCH_FORMAT, Error, Rejected
 from pairbus.broker.entities.message import Incoming, read_incoming
 from pairbus.broker.entities.queue import Queue
 from pairbus.broker.entities.topic import Topic
+from pairbus.broker.faults.board import FaultKind
+from pairbus.broker.metering import LinkMeter, Sends
 from pairbus.broker.namespace import Namespace
 from pairbus.broker.refusals import RefusedError, too_large
 
@@ -24,11 +26,14 @@ REFUSABLE = 4 * 1024 * 1024
 class SendingNode:
     """Takes messages into a queue or a topic; each is answered once it is durable."""
 
-    def __init__(self, namespace: Namespace, entity: Queue | Topic, link: ReceiverLink, changed: Changed) -> None:
+    def __init__(
+        self, namespace: Namespace, entity: Queue | Topic, link: ReceiverLink, changed: Changed, meter: LinkMeter
+    ) -> None:
         self._namespace = namespace
         self._entity = entity
         self._link = link
         self._changed = changed
+        self._sent = Sends(meter)
 
     def attached(self) -> None:
         """Begin."""
@@ -45,7 +50,9 @@ class SendingNode:
     def _take_all(self, deliveries: Sequence[DeliveryReceived]) -> bool:
         """Take many single messages with one answer; tell whether that went: if not, each is looked at on its own."""
         link, limit = self._link, self._entity.settings.max_message_bytes
-        if any(delivery.message_format == BATCH_FORMAT or len(delivery.payload) > limit for delivery in deliveries):
+        if self._namespace.faults or any(
+            delivery.message_format == BATCH_FORMAT or len(delivery.payload) > limit for delivery in deliveries
+        ):
             return False
 
         def answer(refused: RefusedError | None) -> None:
@@ -53,6 +60,7 @@ class SendingNode:
             for delivery in deliveries:
                 if not delivery.settled:
                     link.settle(delivery, outcome)
+            self._sent.ended(messages, refused)
             self._changed()
 
         try:
@@ -66,20 +74,24 @@ class SendingNode:
 
     def on_delivery(self, delivery: DeliveryReceived) -> None:
         """Take a message or a batch."""
-        link = self._link
+        link, faults = self._link, self._namespace.faults
+        messages: list[Incoming] = []
 
         def answer(refused: RefusedError | None) -> None:
-            if not delivery.settled:
+            if not delivery.settled and not faults.find(FaultKind.LOSE_ANSWERS, self._entity.path):
                 link.settle(delivery, ACCEPTED if refused is None else rejected(refused.error))
+            self._sent.ended(messages, refused)
             self._changed()
 
         if link.credit < CREDIT // 2:
             link.grant(CREDIT)
         try:
+            faults.check(self._entity.path, sends=True)
             limit = self._entity.settings.max_message_bytes
             if len(delivery.payload) > limit:
                 raise too_large(len(delivery.payload), limit)
-            self._entity.send(_messages(delivery), self._namespace.clock(), answer)
+            messages += _messages(delivery)
+            self._entity.send(messages, self._namespace.clock(), answer)
         except RefusedError as refused:
             answer(refused)
         except AmqpError as error:

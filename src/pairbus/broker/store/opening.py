@@ -50,10 +50,11 @@ def make_directory(directory: Path) -> None:
     missing = [part for part in (directory, *directory.parents) if not part.exists()]
     directory.mkdir(parents=True, exist_ok=True)
     for part in missing:
-        _sync_directory(part.parent)
+        sync_directory(part.parent)
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """Make durable which files a directory has."""
     if os.name == "posix":
         descriptor = os.open(directory, os.O_RDONLY)
         try:
@@ -70,6 +71,7 @@ def open_writer(path: Path, directory: Path) -> sqlite3.Connection:
     """
     if path.is_dir():
         raise StoreError(f"{path}: is a directory; name a file")
+    _keep_private(path)
     try:
         connection = sqlite3.connect(
             path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=512
@@ -84,6 +86,14 @@ def open_writer(path: Path, directory: Path) -> sqlite3.Connection:
             raise as_store_error(error, path) from error
         raise
     return connection
+
+
+def _keep_private(path: Path) -> None:
+    """Let nobody but its owner read a file: entities have keys. What SQLite puts beside it has its mode."""
+    if not path.exists():
+        path.touch(mode=0o600)
+    elif os.name == "posix" and path.stat().st_mode & 0o077 and path.stat().st_uid == os.geteuid():
+        path.chmod(path.stat().st_mode & 0o700)
 
 
 def open_reader(path: Path) -> sqlite3.Connection:

@@ -11,6 +11,7 @@ from pairbus.broker.atom.documents import tag
 from pairbus.broker.atom.problems import ProblemError
 from pairbus.broker.atom.validation import check_name, check_path, check_settings
 from pairbus.broker.atom.xml import CONNECT, INSTANCE, parse
+from pairbus.broker.auth.policies import Policy, Right
 from pairbus.broker.entities.runtime import Runtime
 from pairbus.broker.entities.settings import (
     EntityStatus,
@@ -36,6 +37,15 @@ SETTINGS: dict[str, st.SearchStrategy[Any]] = {
     "forward_dead_lettered_messages_to": PATHS,
     "max_message_size_in_kilobytes": st.integers(1, 100 * 1024),
     "user_metadata": TEXTS,
+    "authorization_rules": st.lists(
+        st.builds(
+            Policy,
+            st.sampled_from(["checkout", "web <shop>", "\u00fc"]),
+            st.lists(st.sampled_from(Right), min_size=1).map(tuple),
+            st.just("a2V5+/="),
+        ),
+        unique_by=lambda policy: policy.name,
+    ).map(tuple),
 }
 
 

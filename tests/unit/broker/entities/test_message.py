@@ -151,3 +151,32 @@ def test_annotations_of_the_sender_do_not_reach_the_receiver_wherever_they_stood
     out = Message(m.outgoing(held(incoming.payload)))
     assert out.delivery_annotations() == {}
     assert out.body_values() == [b"a"]
+
+
+STAMPABLE = [
+    {},
+    {"header": Header(priority=7)},
+    {"properties": Properties(message_id="x")},
+    {"message_annotations": {Symbol("k"): "v"}},
+    {"message_annotations": {m.ENQUEUED_NUMBER: 99}},
+]
+
+
+@pytest.mark.parametrize("sections", STAMPABLE)
+@pytest.mark.parametrize("deliveries", [1, 17])
+@pytest.mark.parametrize("token", [None, b"t" * 16])
+def test_a_message_of_a_topic_has_its_number_there_and_is_otherwise_as_it_came(
+    sections: dict[str, Any], deliveries: int, token: bytes | None
+) -> None:
+    data = payload("a", **sections)
+    kept = m.stamped(m.read_incoming(data), 7)
+    assert m.read_incoming(kept).payload == kept
+    out = Message(m.outgoing(held(kept, deliveries, token)))
+    expected = Message(m.outgoing(held(data, deliveries, token)))
+    assert out.message_annotations() == {**expected.message_annotations(), m.ENQUEUED_NUMBER: 7}
+    assert (out.header(), out.bare) == (expected.header(), expected.bare)
+
+
+def test_a_forwarded_message_keeps_its_first_number() -> None:
+    first = m.forwarded(held(payload("a")), START)
+    assert Message(m.stamped(first, 7)).message_annotations()[m.ENQUEUED_NUMBER] == 42

@@ -6,13 +6,15 @@
 import os
 import random
 import selectors
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 from tests.unit.broker.store.conftest import Owner
-from tests.unit.broker.store.crashing import payload_of
+from tests.unit.broker.store.crashing import body_of, payload_of
 
 from pairbus.broker.store.base import entity_of, sequence_of
 
@@ -69,5 +71,8 @@ def test_after_kill_9_what_was_acknowledged_is_there_and_what_was_removed_is_not
                 assert found.deliveries >= (found.key in delivered)
         assert len(store.load(keys)) == len(keys)
         store.close()
+        with closing(sqlite3.connect(owner.path)) as plain:
+            stored = {key for (key,) in plain.execute("SELECT key FROM payload")}
+        assert stored == set(map(body_of, there)), "a body is lost, or nobody's"
     assert removed
     assert delivered

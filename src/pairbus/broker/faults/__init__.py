@@ -1,0 +1,1 @@
+"""Outages on command: what fails, where, and until when; how it is done to a connection; and scripts of them."""
