@@ -8,9 +8,7 @@ is taken as it comes off the wire, put into a batch as it is, and what follows e
 # ruff: noqa: SLF001 (what this module is for; a test pins each use to the SDK that is installed)
 
 import asyncio
-import re
 from collections.abc import Callable, Coroutine, Sequence
-from datetime import timedelta
 from typing import Any, Final, Literal, Self, TypeVar, cast
 
 from azure.servicebus import ServiceBusReceivedMessage
@@ -18,7 +16,6 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBu
 
 from pairbus.aio.attempt import cancel, within
 from pairbus.aio.transport import Outgoing
-from pairbus.core.verdict import ErrorFacts, facts_of
 
 T = TypeVar("T")
 
@@ -185,20 +182,6 @@ class EntityLink(Link):
         )
         await self._sender.send_messages(batch)
         self.last_used = asyncio.get_running_loop().time()
-
-
-_WAIT_AS_TOLD: Final = re.compile(r"wait (\d{1,4}) seconds?", re.IGNORECASE)
-
-
-def sdk_facts(error: BaseException) -> ErrorFacts:
-    """Gather what the rules need to know about an error of the SDK; a broker that is busy says for how long."""
-    told = _WAIT_AS_TOLD.search(str(error))
-    return facts_of(
-        error,
-        condition=getattr(error, "_condition", None),
-        status=getattr(error, "_status_code", None),
-        retry_after=timedelta(seconds=int(told[1])) if told else None,
-    )
 
 
 def receiver_of(client: ServiceBusClient, queue: str) -> QueueLink:

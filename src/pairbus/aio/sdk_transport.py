@@ -10,8 +10,9 @@ from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
+from pairbus.aio import sdk
 from pairbus.aio.relabel import read
-from pairbus.aio.sdk_links import EntityLink, Link, QueueLink, delivery_id, receiver_of, sdk_facts, sender_to
+from pairbus.aio.sdk_links import EntityLink, Link, QueueLink, delivery_id, receiver_of, sender_to
 from pairbus.aio.transport import Answers, Outgoing, Received, Settlement
 from pairbus.amqp import AmqpError, Message
 from pairbus.core.burst import Parked
@@ -78,7 +79,7 @@ class SdkTransport:
 
     def facts(self, error: Exception) -> ErrorFacts:
         """Tell what the rules need to know about an error of the SDK."""
-        return sdk_facts(error)
+        return sdk.facts(error)
 
     # --- sending -------------------------------------------------------------------------------------------------
 
@@ -95,7 +96,7 @@ class SdkTransport:
                     await link.do(self._seconds, link.open())
                 await link.do(self._seconds, link.send(batch))
             except BaseException as error:
-                if isinstance(error, Exception) and not is_new and sdk_facts(error).cause not in IN_DOUBT:
+                if isinstance(error, Exception) and not is_new and sdk.facts(error).cause not in IN_DOUBT:
                     entity.resting.append(link)  # the broker has answered; the link is good
                 else:
                     self._discard(link)
@@ -126,7 +127,7 @@ class SdkTransport:
             try:
                 return await self._on_queue(queue, receive, max(0.0, ends - began) + self._seconds)
             except ServiceBusError as error:
-                if loop.time() - began < LONG_WAIT or sdk_facts(error).cause not in IN_DOUBT:
+                if loop.time() - began < LONG_WAIT or sdk.facts(error).cause not in IN_DOUBT:
                     raise
 
     async def browse(self, queue: str, up_to: int) -> Sequence[Parked]:
@@ -182,7 +183,7 @@ class SdkTransport:
                 await _settle_one(link, _handle(each).message, settlement)
             except Exception as error:
                 answers[each.sequence_number] = error
-                if sdk_facts(error).cause is not Cause.SETTLEMENT:
+                if sdk.facts(error).cause is not Cause.SETTLEMENT:
                     raise
             else:
                 answers[each.sequence_number] = None
@@ -217,7 +218,7 @@ class SdkTransport:
                     queue.link = link
                 return await link.do(seconds, work(link))
             except BaseException as error:
-                if not isinstance(error, Exception) or sdk_facts(error).cause is not Cause.SETTLEMENT:
+                if not isinstance(error, Exception) or sdk.facts(error).cause is not Cause.SETTLEMENT:
                     queue.link = None
                     self._discard(link)
                 if isinstance(error, TimeoutError):
