@@ -41,6 +41,7 @@ class Link:
     def __init__(self, owner: ServiceBusSender | ServiceBusReceiver) -> None:
         self._inside: Any = owner
         self._handlers: list[Any] = []
+        self._connections: list[Any] = []
         create_handler: Callable[[Any], None] = self._inside._create_handler
 
         def remembering(auth: object) -> None:
@@ -49,20 +50,29 @@ class Link:
 
         self._inside._create_handler = remembering
 
+    async def open(self) -> Self:
+        """Open it."""
+        await self._inside.__aenter__()
+        self._connections += [handler._connection for handler in self._handlers]
+        return self
+
     async def do(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:
         """Do something with it, or raise ``TimeoutError`` after so many seconds, and have its sockets closed."""
         return await within(seconds, work, overrun=self.cut)
 
     def cut(self) -> None:
-        """Close the sockets at once, without a word to the peer; the SDK leaves some open after a failure."""
+        """Close the sockets at once, without a word to the peer: the SDK forgets some after a failure."""
         for handler in self._handlers:
-            writer = getattr(getattr(handler._connection, "_transport", None), "writer", None)
-            if writer is not None:
-                writer.transport.abort()
+            self._connections.append(handler._connection)
             keep_alive, handler._keep_alive_thread = handler._keep_alive_thread, None
             if keep_alive is not None:
                 cancel(keep_alive)
+        for connection in self._connections:
+            writer = getattr(getattr(connection, "_transport", None), "writer", None)
+            if writer is not None:
+                writer.transport.abort()
         self._handlers.clear()
+        self._connections.clear()
 
     async def close(self) -> Exception | None:
         """Close it, in order if that can be done in a few seconds; never hangs, and returns what was in the way.
@@ -106,7 +116,7 @@ class QueueLink(Link):
 
     async def open(self) -> Self:
         """Open it."""
-        await self.receiver.__aenter__()
+        await super().open()
         self._inside._receive_context = _Always()
         self._link = self._inside._handler._link
         self._take_transfer = self._link._incoming_transfer
@@ -164,11 +174,6 @@ class EntityLink(Link):
         super().__init__(sender)
         self._sender = sender
         self.last_used = 0.0
-
-    async def open(self) -> Self:
-        """Open it."""
-        await self._sender.__aenter__()
-        return self
 
     async def send(self, messages: Sequence[Outgoing]) -> None:
         """Send encoded messages as one batch."""

@@ -24,6 +24,9 @@ from pairbus.core.verdict import IN_DOUBT, Cause, ErrorFacts
 _LOGGER = logging.getLogger(__name__)
 
 T = TypeVar("T")
+E = TypeVar("E", bound=BaseException)
+
+_UNSENT: Final = "_pairbus_unsent"
 
 LINKS_PER_ENTITY: Final = 4
 """How many batches may be under way to one entity."""
@@ -79,7 +82,7 @@ class SdkTransport:
 
     def facts(self, error: Exception) -> ErrorFacts:
         """Tell what the rules need to know about an error of the SDK."""
-        return sdk.facts(error)
+        return sdk.facts(error, begun=not getattr(error, _UNSENT, False))
 
     # --- sending -------------------------------------------------------------------------------------------------
 
@@ -89,19 +92,23 @@ class SdkTransport:
         entity = self._entities.setdefault(entity_key(destination), _Entity())
         async with entity.permits:
             link = entity.resting.pop() if entity.resting else None
-            is_new = link is None
+            opened = link is not None
             link = link or sender_to(self._client, destination)
             try:
-                if is_new:
+                if not opened:
                     await link.do(self._seconds, link.open())
+                    opened = True
                 await link.do(self._seconds, link.send(batch))
             except BaseException as error:
-                if isinstance(error, Exception) and not is_new and sdk.facts(error).cause not in IN_DOUBT:
+                if isinstance(error, Exception) and opened and sdk.facts(error).cause not in IN_DOUBT:
                     entity.resting.append(link)  # the broker has answered; the link is good
                 else:
                     self._discard(link)
                 if isinstance(error, TimeoutError):
-                    raise _timed_out(f"sending to {destination!r}", self._seconds) from error
+                    raise _marked(
+                        _timed_out(f"sending to {destination!r}", self._seconds), unsent=not opened
+                    ) from error
+                _marked(error, unsent=not opened)
                 raise
             entity.resting.append(link)
 
@@ -253,6 +260,12 @@ async def _close(link: Link) -> None:
 
 def _timed_out(what: str, seconds: float) -> OperationTimeoutError:
     return OperationTimeoutError(message=f"{what} took longer than {seconds:g} s")
+
+
+def _marked(error: E, *, unsent: bool) -> E:
+    """Remember of an error that nothing was sent before it: then nothing can have arrived."""
+    setattr(error, _UNSENT, unsent)
+    return error
 
 
 async def _settle_one(link: QueueLink, message: ServiceBusReceivedMessage, settlement: Settlement) -> None:
