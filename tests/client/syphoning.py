@@ -115,8 +115,9 @@ class Pair:
         return await self._stack.enter_async_context(self.clients[broker].get_queue_receiver(queue, **options))
 
     async def park(self, messages: Iterable[Message], destination: str = "orders", queue: str | None = None) -> None:
-        """Park messages in a backlog queue, each in a transfer of its own or many at once."""
-        await send(await self.sender(queue or self.backlogs[0]), [parked(each, destination) for each in messages])
+        """Park messages in a backlog queue."""
+        async with self.clients[self.secondary].get_queue_sender(queue or self.backlogs[0]) as sender:
+            await send(sender, [parked(each, destination) for each in messages])
 
 
 async def send(sender: ServiceBusSender, messages: Sequence[Message]) -> None:

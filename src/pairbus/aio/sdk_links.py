@@ -123,6 +123,12 @@ class QueueLink(Link):
         self._link._incoming_transfer = self._incoming_transfer
         return self
 
+    @property
+    def is_intact(self) -> bool:
+        """Whether the SDK has not put another link in its place, after an error that it kept to itself."""
+        handler = self._inside._handler
+        return handler is not None and handler._link is self._link
+
     async def _incoming_transfer(self, frame: Sequence[Any]) -> None:
         if frame[_DELIVERY_ID] is not None:
             self._tag = bytes(frame[_TAG])

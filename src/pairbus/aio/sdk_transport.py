@@ -218,6 +218,9 @@ class SdkTransport:
         """Do something with the receiver of a queue; one that failed is replaced the next time."""
         queue = self._queues.setdefault(entity_key(path), _Queue())
         async with queue.lock:
+            if queue.link is not None and not queue.link.is_intact:
+                self._discard(queue.link)
+                queue.link = None
             link = queue.link or receiver_of(self._client, path)
             try:
                 if queue.link is None:
