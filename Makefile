@@ -24,7 +24,8 @@ demo: $(INSTALLED) ## Tell one outage as a story in the terminal
 test: $(INSTALLED) ## Run the tests
 	$(BIN)/pytest -n auto tests/unit/core --cov=pairbus.core --cov-branch --cov-fail-under=100
 	$(BIN)/pytest -n auto tests/unit --ignore=tests/unit/core
-	$(BIN)/pytest -n 4 tests/contract tests/client # which wait for the SDK more than they work
+	$(BIN)/pytest -n 4 tests/contract # which wait for the SDK more than they work
+	$(BIN)/pytest -n 4 tests/client # likewise
 
 interop: $(INSTALLED) ## Test the broker with clients that are not ours (Qpid Proton, Node.js), where they can be had
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group interop
@@ -48,6 +49,7 @@ bench: $(INSTALLED) ## Measure, side by side, as ratios of one run
 	$(BIN)/python bench/store.py
 	PYTHONPATH=tests $(BIN)/python bench/broker.py
 	PYTHONPATH=tests $(BIN)/python bench/broker_limits.py
+	PYTHONPATH=tests $(BIN)/python bench/client.py
 	$(BIN)/python bench/syphon.py
 
 chaos: $(INSTALLED) ## The long proofs: 10,000 simulated worlds, 200 kills of the broker, 1,000,000 damaged frames

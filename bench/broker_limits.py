@@ -1,13 +1,15 @@
 """What the embedded broker costs at rest, with many clients, and with deep queues.
 
 Prints: the time from start to the first accepted message; idle memory; memory with 1,000 idle connections; what a
-send and a delivery cost as the queue gets deeper, as ratios to a shallow one; how long a deep store takes to open; and
-the official SDK's rate against the durable broker as a ratio to that against the one in memory.
+send and a delivery cost as the queue gets deeper, as ratios to a shallow one, and beside many messages that cannot be
+received now (scheduled, deferred, locked); how long a deep store takes to open; and the official SDK's rate against the
+durable broker as a ratio to that against the one in memory.
 """
 
 import argparse
 import asyncio
 import os
+import statistics
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -16,8 +18,12 @@ from pathlib import Path
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
-from broker import CLIENT_CORE, Server, pairbus, receive, resident_kilobytes, send
-from support.client import Client
+from broker import CLIENT_CORE, PAYLOAD, Server, pairbus, receive, resident_kilobytes, send
+from pairbus.amqp.events import DeliveryReceived, Event, LinkAttached
+from pairbus.amqp.message import Message
+from pairbus.amqp.performatives import DeliveryState, Modified, Source
+from pairbus.amqp.types import Symbol, Timestamp
+from support.client import Client, Producer
 
 CONNECTIONS = 1000
 SAMPLE = 5000
@@ -52,6 +58,71 @@ def deep(server: Server, depths: list[int]) -> None:
         base = base or (sending, receiving)
         ratios = f"send {sending / base[0]:.2f}, delivery {receiving / base[1]:.2f} of the first's rate"
         print(f"  {depth:9,} stored: {ratios}, {before // 1024} MB")
+
+
+async def schedule(server: Server, count: int) -> None:
+    """Send messages that are due tomorrow."""
+    tomorrow = Timestamp(time.time_ns() // 1_000_000 + 86_400_000)
+    payload = Message(PAYLOAD).rewritten(message_annotations={Symbol("x-opt-scheduled-enqueue-time"): tomorrow})
+    client = await Client.connect(server.port)
+    left = iter(range(count))
+    await Producer(client, server.path, lambda: payload if next(left, None) is not None else None).finished
+    client.close()
+
+
+async def take(server: Server, count: int, outcome: DeliveryState | None) -> None:
+    """Receive messages under lock, and settle them so, or leave them locked."""
+    client = await Client.connect(server.port)
+    link = client.amqp.begin().attach_receiver("taker", Source(server.path))
+    taken = 0
+    done = asyncio.get_running_loop().create_future()
+
+    def on_event(event: Event) -> None:
+        nonlocal taken
+        if isinstance(event, LinkAttached):
+            link.grant(count)
+        elif isinstance(event, DeliveryReceived):
+            taken += 1
+            if outcome is not None:
+                link.settle(event, outcome)
+            if taken == count:
+                done.set_result(None)
+
+    client.handle(link, on_event)
+    client.flush()
+    await done
+    client.flush()
+    client.close()
+
+
+async def send_and_take(server: Server, count: int, outcome: DeliveryState | None) -> None:
+    """Send messages and take them."""
+    await send(server, count)
+    await take(server, count, outcome)
+
+
+def beside(data: Path, count: int) -> None:
+    """Print what a delivery costs beside messages that cannot be received, as a ratio to an empty queue."""
+    kinds: dict[str, Callable[[Server], Awaitable[None]]] = {
+        "scheduled": lambda server: schedule(server, count),
+        "deferred": lambda server: send_and_take(server, count, Modified(undeliverable_here=True)),
+        "locked": lambda server: send_and_take(server, count, None),
+    }
+    for kind, prepare in kinds.items():
+        with pairbus(data / kind) as server, pairbus(data / f"{kind}-empty") as empty:
+
+            async def fill(server: Server = server, prepare: Callable[[Server], Awaitable[None]] = prepare) -> None:
+                await prepare(server)
+
+            asyncio.run(fill())
+            ratios: list[tuple[float, float]] = []
+            for _ in range(3):
+                rates = [
+                    (asyncio.run(send(each, SAMPLE)), asyncio.run(receive(each, SAMPLE))) for each in (server, empty)
+                ]
+                ratios.append((rates[0][0] / rates[1][0], rates[0][1] / rates[1][1]))
+            sends, deliveries = (statistics.median(each) for each in zip(*ratios, strict=True))
+            print(f"  beside {count:,} {kind}: send {sends:.2f}, delivery {deliveries:.2f} of an empty queue's rate")
 
 
 async def sdk_rate(server: Server, work: Callable[[ServiceBusClient], Awaitable[int]]) -> float:
@@ -99,6 +170,7 @@ def main() -> None:
         began = time.perf_counter()
         with pairbus(data / "deep"):
             print(f"  {given.depth:,} stored: {time.perf_counter() - began:.2f} s to open, with the process")
+        beside(data, min(given.depth, 100_000))
         with pairbus(data / "sdk") as durable, pairbus(None) as in_memory:
             for name, work in (("lists of 100", lists_of_100), ("8 senders", eight_senders)):
                 rates = [max(asyncio.run(sdk_rate(each, work)) for _ in range(2)) for each in (in_memory, durable)]

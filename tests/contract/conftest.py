@@ -12,10 +12,12 @@ import pytest
 from tests.contract.lab import Lab
 from tests.contract.sdk import Sdk
 
-from pairbus.testing import QueueSettings
+from pairbus.aio import NamespaceManager
+from pairbus.testing import EmbeddedBroker, QueueSettings
 
 Scenario: TypeAlias = Callable[[Lab], Awaitable[None]]
 Run: TypeAlias = Callable[..., None]
+Manage: TypeAlias = Callable[[Callable[[NamespaceManager], Awaitable[None]]], None]
 
 TIMEOUT = 60.0
 
@@ -58,6 +60,27 @@ def run_durable(request: pytest.FixtureRequest, tmp_path: Path) -> Run:
         play(scenario, Sdk(str(request.param)), queues or {"orders": QueueSettings()}, tmp_path)
 
     return run
+
+
+@pytest.fixture(scope="module")
+def shared_broker() -> Iterator[EmbeddedBroker]:
+    """A broker for tests that leave nothing behind."""
+    with EmbeddedBroker(queues=["orders"]) as broker:
+        yield broker
+
+
+@pytest.fixture(params=["sync", "aio"])
+def manage(request: pytest.FixtureRequest, shared_broker: EmbeddedBroker) -> Manage:
+    """Run a scenario of administration only, with each client of the SDK, on a broker that others use too."""
+
+    def manage(scenario: Callable[[NamespaceManager], Awaitable[None]]) -> None:
+        async def play() -> None:
+            async with Sdk(str(request.param)).manager(shared_broker.connection_string) as manager:
+                await scenario(manager)
+
+        asyncio.run(play())
+
+    return manage
 
 
 def play(

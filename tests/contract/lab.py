@@ -14,6 +14,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from tests.contract.sdk import Sdk
 
+from pairbus.aio import NamespaceManager
 from pairbus.testing import EmbeddedBroker, QueueSettings
 
 T = TypeVar("T")
@@ -51,7 +52,7 @@ class Lab:
         self.sdk = sdk
         self.clock = Clock()
         self.broker = EmbeddedBroker(queues=queues, data=data, process=process, clock=None if process else self.clock)
-        self._clients: list[ServiceBusClient] = []
+        self._clients: list[ServiceBusClient | NamespaceManager] = []
         self._links: list[ServiceBusSender | ServiceBusReceiver] = []
         self._client: ServiceBusClient | None = None
 
@@ -87,6 +88,12 @@ class Lab:
         self._clients.append(made)
         return made
 
+    def manager(self, **options: Any) -> NamespaceManager:
+        """Make an administration client, from the same connection string."""
+        made = self.sdk.manager(self.broker.connection_string, **options)
+        self._clients.append(made)
+        return made
+
     def _shared(self) -> ServiceBusClient:
         if self._client is None:
             self._client = self.client()
@@ -101,6 +108,18 @@ class Lab:
     async def receiver(self, queue: str = "orders", **options: Any) -> ServiceBusReceiver:
         """Open a receiver."""
         made = self._shared().get_queue_receiver(queue, **options)
+        self._links.append(made)
+        return await made.__aenter__()
+
+    async def topic_sender(self, topic: str) -> ServiceBusSender:
+        """Open a sender to a topic."""
+        made = self._shared().get_topic_sender(topic)
+        self._links.append(made)
+        return await made.__aenter__()
+
+    async def subscription_receiver(self, topic: str, subscription: str, **options: Any) -> ServiceBusReceiver:
+        """Open a receiver of a subscription."""
+        made = self._shared().get_subscription_receiver(topic, subscription, **options)
         self._links.append(made)
         return await made.__aenter__()
 

@@ -13,7 +13,24 @@ from typing import Any, Self, cast
 import azure.servicebus as sync_sdk
 from azure.servicebus import aio as aio_sdk
 
-_AT_ONCE = ("get_queue_sender", "get_queue_receiver", "list_queue_sessions", "register")
+import pairbus
+from pairbus import aio as pairbus_aio
+
+_AT_ONCE = (
+    "get_queue_sender",
+    "get_queue_receiver",
+    "get_topic_sender",
+    "get_subscription_receiver",
+    "list_queue_sessions",
+    "register",
+    "list_queues",
+    "list_queues_runtime_properties",
+    "list_topics",
+    "list_topics_runtime_properties",
+    "list_subscriptions",
+    "list_subscriptions_runtime_properties",
+    "list_rules",
+)
 """What does not wait in the asynchronous client either."""
 _WRAPPED = (
     sync_sdk.ServiceBusClient,
@@ -91,6 +108,14 @@ class Sdk:
             return aio_sdk.ServiceBusClient.from_connection_string(connection_string, **options)
         made = sync_sdk.ServiceBusClient.from_connection_string(connection_string, **options)
         return cast("aio_sdk.ServiceBusClient", Threaded(made))
+
+    def manager(self, connection_string: str, **options: Any) -> pairbus_aio.NamespaceManager:
+        """Make an administration client; it does not retry unless it is told to."""
+        options = {"retry_total": 0, **options}
+        if self.kind == "aio":
+            return pairbus_aio.NamespaceManager.from_connection_string(connection_string, **options)
+        made = pairbus.NamespaceManager.from_connection_string(connection_string, **options)
+        return cast("pairbus_aio.NamespaceManager", Threaded(made))
 
     def renewer(self, **options: Any) -> aio_sdk.AutoLockRenewer:
         """Make a renewer of locks."""

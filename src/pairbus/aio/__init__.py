@@ -2,6 +2,7 @@
 
 from pairbus.aio.availability import Availability, BacklogQueue, EntityAvailability, Turn
 from pairbus.aio.factory import MessagingFactory
+from pairbus.aio.manager import NamespaceManager
 from pairbus.aio.sender import MessageSender, ParkedSchedule
 from pairbus.core.options import SendAvailabilityPairedNamespaceOptions
 
@@ -11,6 +12,7 @@ __all__ = [
     "EntityAvailability",
     "MessageSender",
     "MessagingFactory",
+    "NamespaceManager",
     "ParkedSchedule",
     "SendAvailabilityPairedNamespaceOptions",
     "Turn",

@@ -103,8 +103,8 @@ class Backlog:
         except answer:
             operation.done()
             raise
-        except Exception as error:
-            operation.failed(error, in_doubt=facts(error).in_doubt)
+        except BaseException as error:
+            operation.failed(error, in_doubt=not isinstance(error, Exception) or facts(error).in_doubt)
             raise
         operation.done()
         return result

@@ -6,18 +6,24 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from random import Random, SystemRandom
+from ssl import SSLContext
 from types import TracebackType
 from typing import Any, Final, Self, cast
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.credentials_async import AsyncTokenCredential
-from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
 from pairbus.aio.attempt import Chores, within
 from pairbus.aio.availability import Availability
 from pairbus.aio.backlog import Backlog, QueueAdministration
+from pairbus.aio.fate import share_fate
 from pairbus.aio.pairing import Ends, Pairing
+from pairbus.aio.pumps import Syphon
+from pairbus.aio.sdk import tls_context
+from pairbus.aio.sdk_transport import SdkTransport
 from pairbus.aio.sender import MessageSender
 from pairbus.core.health import State
 from pairbus.core.lifecycle import FactoryState, Lifecycle
@@ -59,33 +65,39 @@ class MessagingFactory:
         instrument: Instrument | None = None,
         **options: Any,
     ) -> None:
-        self._start(ServiceBusClient(fully_qualified_namespace, credential, **options), instrument)
+        self._start(
+            partial(cast("Any", ServiceBusClient), fully_qualified_namespace, credential, **options), instrument
+        )
 
     @classmethod
     def from_connection_string(cls, conn_str: str, *, instrument: Instrument | None = None, **options: Any) -> Self:
         """Make a factory from a connection string, with the keyword arguments of the SDK's client."""
         factory = cls.__new__(cls)
-        factory._start(ServiceBusClient.from_connection_string(conn_str, **options), instrument)
+        factory._start(partial(cast("Any", ServiceBusClient.from_connection_string), conn_str, **options), instrument)
         return factory
 
-    def _start(self, client: ServiceBusClient, instrument: Instrument | None) -> None:
+    def _start(self, make_client: "partial[ServiceBusClient]", instrument: Instrument | None) -> None:
+        self._make_client = make_client
         self.lifecycle = Lifecycle()
         self.availability = Availability(self)
         self.under_way = UnderWay()
         self.pairing: Pairing | None = None
         """What the senders of a paired factory share; None: not paired."""
         self.instrument = Instrument() if instrument is None else instrument
-        self._client = client
+        self.client = make_client()
+        """The SDK's client, of which the receivers are and the senders while unpaired."""
+        self._tls: SSLContext | None = None
         self._chores = Chores()
         self._random: Random = SystemRandom()
         self.is_pairing = False
         """Whether :meth:`pair_namespace` is under way."""
         self._on_ended: list[Callable[[], None]] = []
+        self._syphon: Syphon | None = None
 
     @property
     def fully_qualified_namespace(self) -> str:
         """The namespace's host name."""
-        return self._client.fully_qualified_namespace
+        return self.client.fully_qualified_namespace
 
     @property
     def is_paired(self) -> bool:
@@ -113,7 +125,7 @@ class MessagingFactory:
         self.check_open()
         return MessageSender(
             self,
-            lambda: self._client.get_queue_sender(
+            lambda client: client.get_queue_sender(
                 queue_name, client_identifier=client_identifier, socket_timeout=socket_timeout, **kwargs
             ),
         )
@@ -130,7 +142,7 @@ class MessagingFactory:
         self.check_open()
         return MessageSender(
             self,
-            lambda: self._client.get_topic_sender(
+            lambda client: client.get_topic_sender(
                 topic_name, client_identifier=client_identifier, socket_timeout=socket_timeout, **kwargs
             ),
         )
@@ -138,12 +150,12 @@ class MessagingFactory:
     def get_queue_receiver(self, queue_name: str, **kwargs: Any) -> ServiceBusReceiver:
         """Get the SDK's own receiver of a queue, with the SDK's arguments (P3)."""
         self.check_open()
-        return self._client.get_queue_receiver(queue_name, **kwargs)
+        return self.client.get_queue_receiver(queue_name, **kwargs)
 
     def get_subscription_receiver(self, topic_name: str, subscription_name: str, **kwargs: Any) -> ServiceBusReceiver:
         """Get the SDK's own receiver of a subscription, with the SDK's arguments (P3)."""
         self.check_open()
-        return self._client.get_subscription_receiver(topic_name, subscription_name, **kwargs)
+        return self.client.get_subscription_receiver(topic_name, subscription_name, **kwargs)
 
     async def pair_namespace(self, options: SendAvailabilityPairedNamespaceOptions) -> None:
         """Pair the factory with a secondary namespace: from then on its sends are available while this one is not.
@@ -167,6 +179,8 @@ class MessagingFactory:
         self.is_pairing = True
         try:
             self.pairing = await self._pair(options, secondary)
+            if options.enable_syphon:
+                self._start_syphon(self.pairing, secondary)
         finally:
             self.is_pairing = False
 
@@ -178,14 +192,16 @@ class MessagingFactory:
             self.instrument,
         )
         missing = await backlog.ensure(paths)
+        self._tls = secondary._tls = await asyncio.to_thread(tls_context)
         self.check_open()
         return Pairing(
             options,
             Ends(
                 self.fully_qualified_namespace,
                 secondary.fully_qualified_namespace,
-                self._client.get_queue_sender,
-                secondary.sender_for_backlog,
+                self.make_client(),
+                secondary.make_client(),
+                secondary.check_open,
             ),
             queues=tuple(path for path in paths if path not in missing),
             missing=missing,
@@ -195,10 +211,24 @@ class MessagingFactory:
             turned=self._turned,
         )
 
-    def sender_for_backlog(self, queue: str) -> ServiceBusSender:
-        """Make the SDK's sender to a backlog queue, for the primary of a pairing."""
-        self.check_open()
-        return self._client.get_queue_sender(queue)
+    def make_client(self, **options: Any) -> ServiceBusClient:
+        """Make another client of the SDK for this namespace, with these options before the factory's own."""
+        given = self._make_client.keywords
+        if self._tls is not None and not given.get("ssl_context") and not given.get("connection_verify"):
+            options = {"ssl_context": self._tls, **options}
+        return self._make_client(**options)
+
+    def _start_syphon(self, pairing: Pairing, secondary: "MessagingFactory") -> None:
+        attempt_timeout = pairing.policy.attempt_timeout
+        self._syphon = Syphon(
+            SdkTransport(self.make_client(retry_total=0), attempt_timeout=attempt_timeout),
+            SdkTransport(secondary.make_client(retry_total=0), attempt_timeout=attempt_timeout),
+            pairing.rotation.queues,
+            retry_interval=pairing.options.syphon_retry_interval.total_seconds(),
+            instrument=self.instrument,
+        )
+        self._syphon.start()
+        share_fate(self, secondary)
 
     def when_ended(self, callback: Callable[[], None]) -> None:
         """Have a function called once, in the event loop, when the factory is closed or has faulted."""
@@ -216,22 +246,30 @@ class MessagingFactory:
         self._stop()
         if self.pairing is not None:
             self.pairing.abandon("the factory has faulted")
+        if self._syphon is not None:
+            self._chores.start(self._syphon.stop(), "stop of the syphon")
 
     async def close(self) -> None:
         """Close the factory (C2): pings stop, sends that are under way may end, links are closed. It never hangs."""
-        self.lifecycle.close()
-        self._stop()
+        self.end()
         pairing = self.pairing
+        if self._syphon is not None:
+            await self._syphon.stop()
         if pairing is not None:
             if not await self.under_way.ended(pairing.policy.attempt_timeout):
                 pairing.abandon("the factory was closed")
                 await self.under_way.ended(CHORE_SECONDS)
             await pairing.close()
         try:
-            await within(CLOSE_SECONDS, self._client.close())
+            await within(CLOSE_SECONDS, self.client.close())
         except TimeoutError:
             _LOGGER.warning("links of %s could not be closed in order", self.fully_qualified_namespace)
         await self._chores.end(CHORE_SECONDS)
+
+    def end(self) -> None:
+        """Take no more operations, as :meth:`close` does, but leave it to that to wait for what is under way."""
+        self.lifecycle.close()
+        self._stop()
 
     def check_open(self) -> None:
         """Raise if the factory was closed or has faulted."""

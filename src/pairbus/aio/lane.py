@@ -2,8 +2,11 @@
 
 While one transfer is under way, the single messages that wait for the link are put in one batch, those of one session
 or partition key together; each caller gets its own outcome. A caller that gives up, because its time is over or because
-it was cancelled, never leaves the link in doubt for the others: the transfer goes on without it. Only when the time of
-all of a transfer's callers is over is the transfer ended, its link dropped, and a new one opened.
+it was cancelled, leaves the transfer to go on for the others. Only when the time of all of a transfer's callers is over
+is the transfer ended, its link dropped, and a new one opened.
+
+A caller that finds the link open and nobody before it sends in its own task, which spares two turns of the event loop;
+if it is cancelled, the link that it leaves in doubt is replaced.
 """
 
 import asyncio
@@ -16,9 +19,9 @@ from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import MessageSizeExceededError
 
-from pairbus.aio.attempt import Chores, cancel
+from pairbus.aio.attempt import RECANCEL_SECONDS, Chores, cancel
 from pairbus.aio.messages import carrier_of, size_of
-from pairbus.aio.sdk import Link, Message, facts
+from pairbus.aio.sdk import Link, Message, add_to, facts
 from pairbus.core.ledger import Kind, Stage
 from pairbus.core.sending import ABOUT_THE_MESSAGE
 from pairbus.instrument.hooks import Instrument, Operation
@@ -42,7 +45,7 @@ class Submission(Generic[T]):
     """What one caller wants to have done on the link.
 
     :ivar work: does it on an open sender of the SDK.
-    :ivar together: it is one message, which may travel with others that have the same ``key``.
+    :ivar key: it is one message, which may travel with others for which this returns the same.
     :ivar retries: whether the SDK may try again by itself to open the link.
     :ivar destination: where the messages belong, if they are parked.
     :ivar begun: whether anything of it may have been sent.
@@ -52,13 +55,14 @@ class Submission(Generic[T]):
     kind: Kind
     messages: Sequence[Message]
     deadline: float
-    key: object = None
-    together: bool = False
+    key: Callable[[], object] | None = None
     retries: bool = True
     destination: str | None = None
-    future: "asyncio.Future[T]" = field(init=False)
-    timer: asyncio.TimerHandle | None = None
     begun: bool = False
+    future: "asyncio.Future[T]" = field(init=False)
+    timer: asyncio.TimerHandle | None = field(default=None, init=False)
+    given_up: TimeoutError | None = field(default=None, init=False)
+    """Why it was ended, if it was sent in its caller's own task."""
 
 
 class Lane:
@@ -93,6 +97,9 @@ class Lane:
         self._opening: asyncio.Task[Link] | None = None
         self._carrier: asyncio.Task[None] | None = None
         self._load: list[Submission[Any]] = []
+        self._straight: tuple[Submission[Any], asyncio.Task[Any]] | None = None
+        self._straight_ended: asyncio.Event | None = None
+        self._watchdog: asyncio.TimerHandle | None = None
         self._batch_bytes: int | None = None
         self._closed = False
 
@@ -105,11 +112,12 @@ class Lane:
         """Have something done, and return or raise how it ended, at the latest at its deadline."""
         if self._closed:
             raise AbandonedError(f"the link to {self.entity!r} is closed")
+        if self._straight is None and self._carrier is None and self._link is not None and not self._waiting:
+            return await self._go_straight(submission, self._link)
         submission.future = self._loop.create_future()
         self._waiting[submission] = None
         submission.timer = self._loop.call_at(submission.deadline, self._expire, submission)
-        if self._carrier is None:
-            self._carrier = self._chores.start(self._carry(), f"carrier of {self.entity}")
+        self._carry_on()
         try:
             return await submission.future
         except asyncio.CancelledError:
@@ -120,7 +128,8 @@ class Lane:
 
     async def prepare(self, *, retries: bool = True) -> None:
         """Open the link, if it is not open, so that the next one need not wait for it."""
-        if self._carrier is None and self._link is not None and self._loop.time() - self.used_at > STALE_SECONDS:
+        is_idle = self._carrier is None and self._straight is None
+        if is_idle and self._link is not None and self._loop.time() - self.used_at > STALE_SECONDS:
             self._drop(in_doubt=False)
         await self._opened(retries=retries)
 
@@ -138,13 +147,21 @@ class Lane:
             self._settle(submission, error=AbandonedError(why))
         if carrier is not None:
             cancel(carrier)
+        if self._straight is not None:
+            self._end_straight(self._straight[0], AbandonedError(why))
         self._drop(in_doubt=True, keep_open_link=not load)
 
     async def close(self) -> None:
         """Let what is under way end, then close the link. It never hangs."""
         self._closed = True
-        while (carrier := self._carrier) is not None:
-            await asyncio.wait({carrier})  # which ends: each submission has its deadline
+        while self._straight is not None or self._carrier is not None:  # which end: all have their deadlines
+            if self._straight is not None:
+                self._straight_ended = self._straight_ended or asyncio.Event()
+                await self._straight_ended.wait()
+            elif self._carrier is not None:
+                await asyncio.wait({self._carrier})
+        if self._watchdog is not None:
+            self._watchdog.cancel()
         self._drop(in_doubt=False)
 
     async def _prepare_quietly(self) -> None:
@@ -152,6 +169,78 @@ class Lane:
             await self.prepare()
         except Exception as error:  # noqa: BLE001 (told to the one who needs the link)
             _LOGGER.debug("the link to %r cannot be opened ahead: %r", self.entity, error)
+
+    async def _go_straight(self, submission: Submission[T], link: Link) -> T:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 (a coroutine runs in a task)
+        self._straight = submission, task
+        if self._watchdog is None or self._watchdog.when() > submission.deadline:
+            self._watch(submission.deadline)
+        operation = self._begin((submission,))
+        submission.begun = True
+        try:
+            result = await submission.work(link.sender)
+        except asyncio.CancelledError:
+            self._drop_if(link)
+            given_up = submission.given_up
+            operation.failed(given_up or AbandonedError("cancelled"), in_doubt=True)
+            if given_up is None or task.uncancel() > 0:
+                raise  # the caller was cancelled, by somebody else
+            raise given_up from None
+        except Exception as error:
+            known = facts(error)
+            operation.failed(error, in_doubt=known.in_doubt)
+            if known.in_doubt:
+                self._drop_if(link)
+            raise
+        else:
+            operation.done()
+            if submission.given_up is not None:
+                task.uncancel()  # it came too late: the answer is there
+            return result
+        finally:
+            self._straight = None
+            self.used_at = self._loop.time()
+            if self._straight_ended is not None:
+                self._straight_ended.set()
+            if self._waiting:
+                self._carry_on()
+
+    def _watch(self, deadline: float) -> None:
+        """Look at the deadline of what goes straight. One timer does for many, since most end long before."""
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        self._watchdog = self._loop.call_at(deadline, self._look)
+
+    def _look(self) -> None:
+        self._watchdog = None
+        if self._straight is None:
+            return
+        submission = self._straight[0]
+        if submission.deadline > self._loop.time():
+            self._watch(submission.deadline)
+        else:
+            self._end_straight(submission, TimeoutError(f"{self.entity!r} did not answer in time"))
+
+    def _end_straight(self, submission: Submission[Any], why: TimeoutError) -> None:
+        """Cancel what a caller does in its own task, until it has ended."""
+        if self._straight is None or self._straight[0] is not submission:
+            return
+        if submission.given_up is None:
+            submission.given_up = why
+            self._straight[1].cancel()
+        elif self._straight[1].cancelling() <= 1:  # the SDK has missed it
+            self._straight[1].uncancel()
+            self._straight[1].cancel()
+        self._loop.call_later(RECANCEL_SECONDS, self._end_straight, submission, why)
+
+    def _drop_if(self, link: Link) -> None:
+        if self._link is link:
+            self._drop(in_doubt=True)
+
+    def _carry_on(self) -> None:
+        if self._carrier is None and self._straight is None:
+            self._carrier = self._chores.start(self._carry(), f"carrier of {self.entity}")
 
     async def _carry(self) -> None:
         """Do what waits, load by load, until nothing is left."""
@@ -189,7 +278,7 @@ class Lane:
         if self._load is load:
             self._load = []
 
-    def _load_failed(self, load: list[Submission[Any]], operation: Operation, error: Exception) -> None:
+    def _load_failed(self, load: list[Submission[Any]], operation: "Operation | _Unwatched", error: Exception) -> None:
         known = facts(error)
         operation.failed(error, in_doubt=known.in_doubt)
         if known.in_doubt and self._load is load:
@@ -197,7 +286,7 @@ class Lane:
         if len(load) > 1 and known.cause in ABOUT_THE_MESSAGE:
             # One of them is at fault and nothing was taken: one by one, each gets its own outcome.
             for submission in load:
-                submission.together = False
+                submission.key = None
                 submission.begun = False
             self._waiting = dict.fromkeys(one for one in load if not one.future.done()) | self._waiting
             return
@@ -207,9 +296,9 @@ class Lane:
     async def _next_load(self, link: Link) -> tuple[list[Submission[Any]], Work[Any]]:
         """Take the first one that waits, with all that may travel with it and fit in one batch."""
         first = next(iter(self._waiting))
-        if first.together and len(self._waiting) > 1:
+        if first.key is not None and len(self._waiting) > 1:
             batch = await link.sender.create_message_batch()
-            load = self._fill(batch, first.key)
+            load = self._fill(batch, first.key())
             if len(load) > 1:
                 return load, lambda sender: sender.send_messages(batch)
             first = load[0] if load else next(iter(self._waiting))
@@ -219,24 +308,26 @@ class Lane:
     def _fill(self, batch: ServiceBusMessageBatch, key: object) -> list[Submission[Any]]:
         load: list[Submission[Any]] = []
         for submission in list(self._waiting):
-            if not submission.together:
+            if submission.key is None:
                 break  # what came later does not overtake it
-            if submission.key != key:
+            if submission.key() != key:
                 continue
             try:
-                batch.add_message(submission.messages[0])
+                add_to(batch, submission.messages[0])
             except MessageSizeExceededError:
                 break
             except Exception:  # noqa: BLE001 (it cannot be encoded: it goes alone, and its caller gets the SDK's error)
-                submission.together = False
+                submission.key = None
                 break
             load.append(submission)
         for submission in load:
             del self._waiting[submission]
         return load
 
-    def _begin(self, load: Sequence[Submission[Any]]) -> Operation:
+    def _begin(self, load: Sequence[Submission[Any]]) -> "Operation | _Unwatched":
         instrument, first = self._instrument, load[0]
+        if self._stage is Stage.DIRECT and not instrument.measures:
+            return _UNWATCHED  # while parked messages are counted in any case
         messages = [message for submission in load for message in submission.messages]
         return instrument.begin(
             self._namespace,
@@ -275,7 +366,7 @@ class Lane:
                 cancel(carrier)
             self._drop(in_doubt=True)
             if self._waiting:
-                self._carrier = self._chores.start(self._carry(), f"carrier of {self.entity}")
+                self._carry_on()
 
     async def _opened(self, *, retries: bool) -> Link:
         if self._link is not None:
@@ -311,3 +402,16 @@ class Lane:
         if self._link is not None and not keep_open_link:
             link, self._link = self._link, None
             self._chores.start(link.close(in_doubt=in_doubt), f"closing of {self.entity}")
+
+
+class _Unwatched:
+    """An operation that nobody wants to know about."""
+
+    def done(self) -> None:
+        """Tell nobody."""
+
+    def failed(self, error: BaseException, *, in_doubt: bool = False) -> None:
+        """Tell nobody."""
+
+
+_UNWATCHED: Final = _Unwatched()

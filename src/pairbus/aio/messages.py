@@ -24,6 +24,7 @@ MessageTypes: TypeAlias = (
 )
 """What the SDK takes for one message or many."""
 
+_MESSAGES: Final = (ServiceBusMessage, AmqpAnnotatedMessage)
 _SCHEDULED: Final = "x-opt-scheduled-enqueue-time"
 _HEADER_FIELDS: Final = ("delivery_count", "first_acquirer", "durable", "priority")
 _PROPERTY_FIELDS: Final = (
@@ -44,7 +45,7 @@ _UNBOUNDED: Final = 1 << 40
 
 def outgoing(given: MessageTypes | ServiceBusMessageBatch) -> tuple[Message, ...]:
     """Return the messages that a caller has handed in, each with an id (S7)."""
-    if isinstance(given, ServiceBusMessage | AmqpAnnotatedMessage):
+    if isinstance(given, _MESSAGES):
         return (_identified(given),)
     if isinstance(given, ServiceBusMessageBatch):
         return tuple(map(_identified, messages_of(given)))
@@ -84,10 +85,11 @@ def raw(message: Message) -> AmqpAnnotatedMessage:
 
 def _identified(message: Message) -> Message:
     amqp = raw(message)
-    if amqp.properties is None:
-        amqp.properties = AmqpMessageProperties()
-    if not amqp.properties.message_id:
-        amqp.properties.message_id = str(uuid.uuid4())
+    properties = amqp.properties
+    if properties is None:
+        properties = amqp.properties = AmqpMessageProperties()
+    if not properties.message_id:
+        properties.message_id = str(uuid.uuid4())
     return message
 
 

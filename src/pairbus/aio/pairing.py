@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from azure.servicebus.aio import ServiceBusSender
+from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 
 from pairbus.aio import prober
 from pairbus.aio.attempt import Chores
@@ -27,12 +27,14 @@ _LOGGER = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """How senders to both namespaces are made; to AMQP a queue and a topic are both an address."""
+    """Both namespaces, and the SDK's clients that the links of the pairing are made of."""
 
     primary: str
     secondary: str
-    to_primary: Callable[[str], ServiceBusSender]
-    to_secondary: Callable[[str], ServiceBusSender]
+    primary_client: ServiceBusClient
+    secondary_client: ServiceBusClient
+    check_secondary: Callable[[], None]
+    """Raises if the secondary's factory was closed or has faulted."""
 
 
 class Pairing:
@@ -104,7 +106,9 @@ class Pairing:
         """Return the link to a backlog queue, which all senders share."""
         lane = self._backlog.get(queue)
         if lane is None:
-            lane = self._backlog[queue] = self._lane(lambda: self.ends.to_secondary(queue), queue, Stage.PARK)
+            lane = self._backlog[queue] = self._lane(
+                lambda: self.ends.secondary_client.get_queue_sender(queue), queue, Stage.PARK
+            )
         return lane
 
     def stop(self) -> None:
@@ -173,5 +177,7 @@ class Pairing:
             return max((seat.lane for seat in watch.seats), key=lambda lane: lane.used_at)
         if watch not in self._probes:
             entity = watch.health.entity
-            self._probes[watch] = self._lane(lambda: self.ends.to_primary(entity), entity, Stage.DIRECT)
+            self._probes[watch] = self._lane(
+                lambda: self.ends.primary_client.get_queue_sender(entity), entity, Stage.DIRECT
+            )
         return self._probes[watch]

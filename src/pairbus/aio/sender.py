@@ -11,24 +11,28 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
-from azure.servicebus.aio import ServiceBusSender
+from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from pairbus.aio.lane import AbandonedError, Submission
 from pairbus.aio.messages import MessageTypes, check, group_key, identified, outgoing, parked, raw, runs, too_large
 from pairbus.aio.pairing import Pairing
-from pairbus.aio.sdk import STANDARD_BATCH_BYTES, Message, SendTimedOutError, facts, new_batch
+from pairbus.aio.sdk import STANDARD_BATCH_BYTES, Message, SendTimedOutError, facts, new_batch, send_one
 from pairbus.aio.watch import Seat, Watch
 from pairbus.core.ledger import Kind
 from pairbus.core.sending import Done, Failed, Pause, Sending, ToBacklog, ToPrimary
 from pairbus.core.verdict import Cause, ErrorFacts, Verdict
-from pairbus.errors import CancelUnavailableError, SendTimeoutError
+from pairbus.errors import CancelUnavailableError, FactoryEndedError, SendTimeoutError
 
 if TYPE_CHECKING:
     from pairbus.aio.factory import MessagingFactory
 
 _ENDED: Final = "The handler has already been shutdown. Please use ServiceBusClient to create a new instance."
 """The SDK's own words."""
+
+
+_ONE: Final = (ServiceBusMessage, AmqpAnnotatedMessage, Mapping)
+"""What is one message, and not many."""
 
 
 class ParkedSchedule(list[int]):
@@ -70,10 +74,10 @@ class MessageSender:
     Get one from :meth:`~pairbus.aio.MessagingFactory.get_queue_sender` or ``get_topic_sender``.
     """
 
-    def __init__(self, factory: "MessagingFactory", make: Callable[[], ServiceBusSender]) -> None:
+    def __init__(self, factory: "MessagingFactory", make: Callable[[ServiceBusClient], ServiceBusSender]) -> None:
         self._factory = factory
         self._make = make
-        self._sdk = make()
+        self._sdk = make(factory.client)
         self._sdk_lock = asyncio.Lock()
         self._seat: Seat | None = None
         self._watch: Watch | None = None
@@ -151,13 +155,16 @@ class MessageSender:
         if not messages:
             return
         check(messages)  # E3
-        if isinstance(message, ServiceBusMessage | AmqpAnnotatedMessage | Mapping):
+        if isinstance(message, _ONE):
             one = messages[0]
-            key = group_key(one)
             shipment = Shipment(
                 messages,
                 lambda deadline: Submission(
-                    lambda sdk: sdk.send_messages(cast("Any", one)), Kind.SEND, messages, deadline, key, together=True
+                    lambda sdk: send_one(sdk, one),
+                    Kind.SEND,
+                    messages,
+                    deadline,
+                    lambda: group_key(one),
                 ),
             )
         else:
@@ -261,7 +268,8 @@ class MessageSender:
     def _take_seat(self, pairing: Pairing) -> tuple[Watch, Seat]:
         if self._watch is None or self._seat is None:
             self._watch = pairing.watch(self.entity_name)
-            self._seat = pairing.take_seat(self.entity_name, self._make)
+            client = pairing.ends.primary_client
+            self._seat = pairing.take_seat(self.entity_name, lambda: self._make(client))
         return self._watch, self._seat
 
     async def _ship(self, pairing: Pairing, shipment: Shipment, timeout: float | None) -> Done:
@@ -304,6 +312,7 @@ class MessageSender:
         lane = pairing.backlog(step.queue)
         begun = False
         try:
+            pairing.ends.check_secondary()
             if shipment.runs is None:
                 shipment.runs = self._rewrite(shipment.messages, lane.batch_bytes or STANDARD_BATCH_BYTES)
             while shipment.runs:
@@ -333,20 +342,20 @@ class MessageSender:
 
     def _park(self, run: Sequence[Message], deadline: float) -> Submission[None]:
         one = run[0] if len(run) == 1 else None
-        cargo = cast("Any", list(run) if one is None else one)
         return Submission(
-            lambda sdk: sdk.send_messages(cargo),
+            lambda sdk: sdk.send_messages(cast("Any", list(run) if one is None else one)),
             Kind.SEND,
             run,
             deadline,
-            key=None if one is None else (self.entity_name, group_key(one)),
-            together=one is not None,
+            key=None if one is None else lambda: (self.entity_name, group_key(one)),
             destination=self.entity_name,
         )
 
     @staticmethod
     def _understood(known: ErrorFacts, shipment: Shipment, limit: int | None) -> ErrorFacts:
-        """Give the refusal of a message that has grown too large both its sizes (S8)."""
+        """Judge what is ours: a secondary that has ended, and a message that has grown too large (S8)."""
+        if isinstance(known.error, FactoryEndedError):
+            return ErrorFacts(Cause.CONNECTION, known.error, begun=False)
         if known.cause is not Cause.TOO_LARGE or not shipment.runs or len(shipment.runs[0]) != 1:
             return known
         index = shipment.parked

@@ -190,6 +190,11 @@ class Message:
         return [data[start + (5 if data[start] & _WIDE else 2) : end] for _code, start, end in self.body]
 
     @property
+    def is_in_order(self) -> bool:
+        """Whether header and annotations, if there are any, come before everything else."""
+        return self._bare_at is not None
+
+    @property
     def bare(self) -> bytes:
         """The message without header and annotations: what no broker may change, byte for byte."""
         if self._bare_at is not None:

@@ -29,15 +29,30 @@ class NamespaceConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class TlsConfig:
+    """TLS with a certificate and its key, files in PEM; without them, the broker makes its own."""
+
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.certificate is None) != (self.key is None):
+            missing, given = ("key", "certificate") if self.key is None else ("certificate", "key")
+            raise OptionError(missing, None, f"a file, for there is a {given}; give both, or none and have them made")
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerConfig:
     """All that a broker serves.
 
     :ivar data: the directory in which namespaces are stored; None: in memory.
+    :ivar tls: how it speaks TLS, besides plain AMQP and HTTP; None: not at all.
     """
 
     namespaces: Sequence[NamespaceConfig]
     host: str = "127.0.0.1"
     data: Path | None = None
+    tls: TlsConfig | None = None
 
 
 def from_options(

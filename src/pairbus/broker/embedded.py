@@ -7,12 +7,14 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from pairbus.broker.config import BrokerConfig, from_options, to_document
-from pairbus.broker.entities.settings import QueueSettings
+from pairbus.broker.config import BrokerConfig, TlsConfig, from_options, to_document
+from pairbus.broker.entities.settings import QueueSettings, SubscriptionSettings, TopicSettings
+from pairbus.broker.filters import Rule
 from pairbus.broker.running import Broker, Endpoint
 from pairbus.errors import OptionError, PairbusError
 
@@ -31,6 +33,7 @@ class EmbeddedBroker:
     :param queues: queues to make: ``contoso/orders``, or just ``orders`` with one namespace; a mapping gives each its
         settings: ``{"orders": QueueSettings(requires_session=True)}``. A queue that ``data`` has already keeps its own.
     :param data: keep everything in this directory; None: in memory.
+    :param tls: speak TLS too, with a certificate of its own; ``ca_file`` is what clients are to trust.
     :param process: run it in a process of its own, which :meth:`kill` can end as an outage would.
     :param clock: tells the broker the time, in milliseconds since the epoch; None: the machine's. A process of its own
         has only the machine's.
@@ -42,12 +45,14 @@ class EmbeddedBroker:
         namespaces: Iterable[str] = ("localhost",),
         queues: Iterable[str] | Mapping[str, QueueSettings] = (),
         data: Path | None = None,
+        tls: bool = False,
         process: bool = False,
         clock: Callable[[], int] | None = None,
     ) -> None:
         if process and clock is not None:
             raise OptionError("clock", clock, "None with process=True: a process of its own has the machine's clock")
-        self._config = from_options(list(namespaces), queues, port=0, data=data)
+        config = from_options(list(namespaces), queues, port=0, data=data)
+        self._config = replace(config, tls=TlsConfig()) if tls else config
         self._process_wanted = process
         self._clock = clock
         self._endpoints: dict[str, Endpoint] = {}
@@ -89,6 +94,53 @@ class EmbeddedBroker:
         """Delete a queue with its messages while it runs, in this process."""
         self._here.run(self._here.broker.delete_queue(self._name(namespace), path))
 
+    def create_topic(self, path: str, settings: TopicSettings | None = None, *, namespace: str | None = None) -> None:
+        """Make a topic while it runs, in this process, in a namespace or in the first one."""
+        self._here.run(self._here.broker.create_topic(self._name(namespace), path, settings or TopicSettings()))
+
+    def update_topic(self, path: str, settings: TopicSettings, *, namespace: str | None = None) -> None:
+        """Give a topic other settings while it runs, in this process."""
+        self._here.run(self._here.broker.update_topic(self._name(namespace), path, settings))
+
+    def delete_topic(self, path: str, *, namespace: str | None = None) -> None:
+        """Delete a topic with its subscriptions and their messages while it runs, in this process."""
+        self._here.run(self._here.broker.delete_topic(self._name(namespace), path))
+
+    def create_subscription(
+        self,
+        topic: str,
+        name: str,
+        settings: SubscriptionSettings | None = None,
+        rules: Iterable[Rule] = (),
+        *,
+        namespace: str | None = None,
+    ) -> None:
+        """Make a subscription while it runs, in this process; without rules it gets every message."""
+        settings = settings or SubscriptionSettings()
+        self._here.run(self._here.broker.create_subscription(self._name(namespace), topic, name, settings, list(rules)))
+
+    def update_subscription(
+        self, topic: str, name: str, settings: SubscriptionSettings, *, namespace: str | None = None
+    ) -> None:
+        """Give a subscription other settings while it runs, in this process."""
+        self._here.run(self._here.broker.update_subscription(self._name(namespace), topic, name, settings))
+
+    def delete_subscription(self, topic: str, name: str, *, namespace: str | None = None) -> None:
+        """Delete a subscription with its messages while it runs, in this process."""
+        self._here.run(self._here.broker.delete_subscription(self._name(namespace), topic, name))
+
+    def create_rule(self, topic: str, subscription: str, rule: Rule, *, namespace: str | None = None) -> None:
+        """Give a subscription one more rule while it runs, in this process."""
+        self._here.run(self._here.broker.create_rule(self._name(namespace), topic, subscription, rule))
+
+    def update_rule(self, topic: str, subscription: str, rule: Rule, *, namespace: str | None = None) -> None:
+        """Put a rule into the place of the one of the same name while it runs, in this process."""
+        self._here.run(self._here.broker.update_rule(self._name(namespace), topic, subscription, rule))
+
+    def delete_rule(self, topic: str, subscription: str, name: str, *, namespace: str | None = None) -> None:
+        """Take a rule away from a subscription while it runs, in this process."""
+        self._here.run(self._here.broker.delete_rule(self._name(namespace), topic, subscription, name))
+
     def _name(self, namespace: str | None) -> str:
         return next(iter(self._endpoints)) if namespace is None else namespace
 
@@ -107,6 +159,14 @@ class EmbeddedBroker:
     def connection_string(self) -> str:
         """The connection string of the first namespace."""
         return next(iter(self._endpoints.values())).connection_string
+
+    @property
+    def ca_file(self) -> str:
+        """The CA that clients are to trust when it speaks TLS."""
+        ca_file = next(iter(self._endpoints.values())).ca_file
+        if ca_file is None:
+            raise PairbusError("only a broker that runs with tls=True has a CA")
+        return ca_file
 
     def __enter__(self) -> Self:
         return self.start()
@@ -157,6 +217,8 @@ class _InProcess:
         command = [sys.executable, "-m", "pairbus", "broker", "--json", "--port", "0", "--config", str(file)]
         if config.data is not None:
             command += ["--data", str(config.data)]
+        if config.tls is not None:
+            command.append("--tls")
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed when the process has ended)
         self._process = subprocess.Popen(  # noqa: S603 (our own command)
             command, stdout=subprocess.PIPE, stderr=self._errors, text=True

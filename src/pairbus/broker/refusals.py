@@ -13,7 +13,7 @@ from pairbus.amqp.conditions import (
 )
 from pairbus.amqp.performatives import Error
 from pairbus.amqp.types import Symbol
-from pairbus.errors import PairbusError
+from pairbus.errors import OptionError, PairbusError
 
 ARGUMENT_ERROR = Symbol("com.microsoft:argument-error")
 ENTITY_DISABLED = Symbol("com.microsoft:entity-disabled")
@@ -39,6 +39,13 @@ class RefusedError(PairbusError):
         return Error(self.condition, self.description)
 
 
+class EntityExistsError(OptionError):
+    """An entity that is to be made and is there already."""
+
+    def __init__(self, kind: str, path: str) -> None:
+        super().__init__(kind, path, "there is an entity of this name already")
+
+
 Answer: TypeAlias = Callable[[RefusedError | None], None]
 """Called with None when something is done and durable, or with the refusal."""
 
@@ -59,6 +66,11 @@ def full(path: str, limit: int) -> RefusedError:
         RESOURCE_LIMIT_EXCEEDED,
         f"The maximum entity size has been reached or exceeded for '{path}'. Max entity size in bytes: {limit}.",
     )
+
+
+def too_many(what: str) -> RefusedError:
+    """There is no room for one more entity."""
+    return RefusedError(RESOURCE_LIMIT_EXCEEDED, what)
 
 
 def store_failed(path: str, why: object) -> RefusedError:

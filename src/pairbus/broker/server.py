@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
 from pairbus.amqp import (
@@ -24,19 +25,26 @@ from pairbus.amqp.events import (
     FlowChanged,
     LinkDetached,
     LinkRequested,
+    Opened,
+    WindowOpened,
 )
 from pairbus.amqp.performatives import SENDER, Error, Source, Target
+from pairbus.broker.door import Door
 from pairbus.broker.namespace import Namespace
 from pairbus.broker.nodes.cbs import TokenNode
-from pairbus.broker.nodes.management import ManagementNode
+from pairbus.broker.nodes.management import ManagementNode, QueueManagementNode
 from pairbus.broker.nodes.receiving import ReceivingNode
 from pairbus.broker.nodes.requests import Answers, RequestsNode
 from pairbus.broker.nodes.sending import SendingNode
-from pairbus.broker.refusals import RefusedError, not_found
+from pairbus.broker.refusals import RefusedError
+from pairbus.broker.waiting import PATIENCE
+from pairbus.broker.web import Routes
 
 CBS: Final = "$cbs"
 MANAGEMENT: Final = "/$management"
 IDLE_TIMEOUT: Final = 120.0
+LOOK_AGAIN: Final = 0.02
+"""Seconds after which it is worked out anew when to wake, if something has happened: not for each message."""
 LAST_WORDS: Final = 2.0
 """Seconds that a client has to take what it is told when the broker stops."""
 
@@ -56,10 +64,14 @@ class Node(Protocol):
 
 
 class ServerConnection(asyncio.Protocol):
-    """One client."""
+    """One client.
 
-    def __init__(self, server: "NamespaceServer") -> None:
+    :param arrived: is told when the client has opened its connection, or has gone.
+    """
+
+    def __init__(self, server: "NamespaceServer", arrived: Callable[[], None] = lambda: None) -> None:
         self._server = server
+        self._arrived = arrived
         self._namespace = server.namespace
         self._transport: asyncio.Transport | None = None
         options = ConnectionOptions(container_id=server.namespace.name, idle_timeout=IDLE_TIMEOUT)
@@ -83,6 +95,7 @@ class ServerConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""
         del exc
+        self._arrived()
         self._handle(self._connection.connection_lost())
         self._namespace.store.flush()
         self._server.changed()
@@ -125,9 +138,12 @@ class ServerConnection(asyncio.Protocol):
     # --- events --------------------------------------------------------------------------------------------------
 
     def _handle(self, events: list[Event]) -> None:
-        for event in events:
+        for event in gathered(events):
             try:
-                self._on_event(event)
+                if isinstance(event, list):
+                    self._on_deliveries(event)
+                else:
+                    self._on_event(event)
             except AmqpError as error:  # a message that cannot be read, where one must be
                 self._connection.close(Error(error.condition, error.description))
             except Exception:  # the other events, and the other clients, must not suffer for it
@@ -137,31 +153,33 @@ class ServerConnection(asyncio.Protocol):
             self._server.changed()
 
     def _on_event(self, event: Event) -> None:
-        if isinstance(event, DeliveryReceived):  # by far the most, and then these
-            self._node(event.link).on_delivery(event)
-            return
-        if isinstance(event, DispositionReceived):
-            self._on_disposition(event)
-            return
         match event:
+            case DispositionReceived():
+                self._on_disposition(event)
             case FlowChanged(link) if isinstance(link, SenderLink):
                 self._on_flow(link)
+            case WindowOpened(session):
+                for link in list(session.links.values()):
+                    if isinstance(link, SenderLink):
+                        self._on_flow(link)
             case LinkRequested(link):
                 self._on_attach(link)
             case LinkDetached(link):
                 self._on_detach(link)
-            case Closed():
-                if self._transport is not None:
-                    self.flush()
-                    self._transport.close()
+            case Opened():
+                self._arrived()
+                self._server.opened.add(self)
+            case Closed() if self._transport is not None:
+                self.flush()
+                self._transport.close()
             case _:
                 pass
 
     @staticmethod
-    def _node(link: ReceiverLink) -> SendingNode | RequestsNode:
-        node = link.context
+    def _on_deliveries(deliveries: list[DeliveryReceived]) -> None:
+        node = deliveries[0].link.context
         assert isinstance(node, SendingNode | RequestsNode)  # noqa: S101 (what _on_attach has put there)
-        return node
+        node.on_deliveries(deliveries)
 
     def _on_disposition(self, event: DispositionReceived) -> None:
         by_node: dict[ReceivingNode, list[SentDelivery]] = {}
@@ -193,15 +211,19 @@ class ServerConnection(asyncio.Protocol):
             if address.lower() == CBS:
                 self._attach_requests(link, CBS, TokenNode(self._answers_of(CBS), self._accept_token).handle)
             elif address.lower().endswith(MANAGEMENT):
-                node = self._namespace.get(address[: -len(MANAGEMENT)])
-                answers = self._answers_of(address.lower())
-                handle = ManagementNode(self._namespace, node, answers, self._server.changed).handle
-                self._attach_requests(link, address.lower(), handle)
+                self._attach_requests(link, address.lower(), self._management(address).handle)
             else:
                 self._attach_entity(link, address)
         except RefusedError as refused:
             link.context = None
             link.refuse(refused.error)
+
+    def _management(self, address: str) -> ManagementNode:
+        path, answers = address[: -len(MANAGEMENT)], self._answers_of(address.lower())
+        topic = self._namespace.topics.find(path)
+        if topic is not None:
+            return ManagementNode(self._namespace, topic, answers, self._server.changed)
+        return QueueManagementNode(self._namespace, self._namespace.get(path), answers, self._server.changed)
 
     def _attach_requests(self, link: SenderLink | ReceiverLink, address: str, handle: Callable[..., None]) -> None:
         if isinstance(link, SenderLink):
@@ -212,13 +234,12 @@ class ServerConnection(asyncio.Protocol):
             link.context.attached()
 
     def _attach_entity(self, link: SenderLink | ReceiverLink, address: str) -> None:
-        node = self._namespace.get(address)
         if isinstance(link, SenderLink):
+            node = self._namespace.get(address)
             link.context = ReceivingNode(self._namespace, node, link, self._server.changed)
         else:
-            if node.queue.dead is None:
-                raise not_found(address)
-            link.context = SendingNode(self._namespace, node.queue, link, self._server.changed)
+            entity = self._namespace.get_destination(address)
+            link.context = SendingNode(self._namespace, entity, link, self._server.changed)
         link.context.attached()
 
     def _answers_of(self, address: str) -> Answers:
@@ -228,6 +249,24 @@ class ServerConnection(asyncio.Protocol):
         del audience, token
         self._connection.trust()
         return True
+
+
+def gathered(events: list[Event]) -> Iterator[Event | list[DeliveryReceived]]:
+    """Give events in their order, deliveries of one link that follow each other as one list."""
+    deliveries: list[DeliveryReceived] = []
+    for event in events:
+        if isinstance(event, DeliveryReceived):
+            if deliveries and event.link is not deliveries[0].link:
+                yield deliveries
+                deliveries = []
+            deliveries.append(event)
+            continue
+        if deliveries:
+            yield deliveries
+            deliveries = []
+        yield event
+    if deliveries:
+        yield deliveries
 
 
 def _address(link: SenderLink | ReceiverLink) -> str:
@@ -241,16 +280,35 @@ def _address(link: SenderLink | ReceiverLink) -> str:
 
 
 class NamespaceServer:
-    """One namespace on one port."""
+    """One namespace on one port.
 
-    def __init__(self, namespace: Namespace, loop: asyncio.AbstractEventLoop) -> None:
+    :ivar routes: who answers HTTP requests.
+    :param tls: makes the port understand TLS too.
+    :param patience: the seconds that a client has to show what it wants.
+    """
+
+    def __init__(
+        self,
+        namespace: Namespace,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        tls: ssl.SSLContext | None = None,
+        patience: float = PATIENCE,
+    ) -> None:
         self.namespace = namespace
         self.connections: set[ServerConnection] = set()
+        self.opened: set[ServerConnection] = set()
+        """Those of them that may be told something: the others have not opened their connection yet."""
+        self.routes = Routes()
         self.port = 0
         self._loop = loop
-        self._server: asyncio.Server | None = None
-        self._flush_planned = False
+        self._door = Door(
+            loop, lambda arrived: ServerConnection(self, arrived), self.routes, tls=tls, patience=patience
+        )
+        self._planned_flush: asyncio.Handle | None = None
         self._wake: asyncio.TimerHandle | None = None
+        self._wake_is_right = False
+        """Whether nothing has happened since it was worked out when to wake."""
         self._stopped = False
         self._deserted = asyncio.Event()
         """Set when it stops and the last client is gone."""
@@ -261,51 +319,59 @@ class NamespaceServer:
 
     async def start(self, host: str, port: int) -> None:
         """Listen; port 0: any that is free."""
-        self._server = await self._loop.create_server(lambda: ServerConnection(self), host, port)
-        self.port = self._server.sockets[0].getsockname()[1]
-        self._plan_wake()
+        self.port = await self._door.open(host, port)
+        self._look_for_wake()
 
     def changed(self) -> None:
         """Have all connections write what they have to say, and the store what has gathered, once, soon."""
-        if not self._flush_planned:
-            self._flush_planned = True
-            self._loop.call_soon(self._flush)
+        if self._planned_flush is None:
+            self._planned_flush = self._loop.call_soon(self.flush)
 
     def lost(self, connection: ServerConnection) -> None:
         """Take note that a client is gone."""
         self.connections.discard(connection)
+        self.opened.discard(connection)
         if not self.connections:
             self._deserted.set()
 
-    def _flush(self) -> None:
-        self._flush_planned = False
+    def flush(self) -> None:
+        """Have all connections write what they have to say, and the store what has gathered, now."""
+        if self._planned_flush is not None:
+            self._planned_flush.cancel()
+            self._planned_flush = None
         if self._stopped:
             return
         self.namespace.store.flush()
-        for connection in list(self.connections):
+        for connection in list(self.opened):
             connection.flush()
-        self._plan_wake()
+        if self._wake_is_right:
+            self._wake_is_right = False
+            self._wake_in(LOOK_AGAIN)
 
-    def _plan_wake(self) -> None:
+    def _look_for_wake(self) -> None:
         """Wake when the next lock, message, schedule or heartbeat is due."""
+        self._wake_is_right = True
         due = self.namespace.wake_at
-        delay = 1.0 if due is None else min(1.0, max(0.0, (due - self.namespace.clock()) / 1000))
+        self._wake_in(1.0 if due is None else min(1.0, (due - self.namespace.clock()) / 1000))
+
+    def _wake_in(self, seconds: float) -> None:
         if self._wake is not None:
             self._wake.cancel()
-        self._wake = self._loop.call_later(delay, self.wake)
+        look_only = not self._wake_is_right
+        self._wake = self._loop.call_later(max(0.0, seconds), self._look_for_wake if look_only else self.wake)
 
     def wake(self) -> None:
         """Do what is due."""
         now = self.monotonic()
-        for connection in list(self.connections):
+        for connection in list(self.opened):
             connection.tick(now)
         self.namespace.tick()
-        self._flush()
+        self.flush()
+        self._look_for_wake()
 
     async def stop(self) -> None:
         """Take no more clients, tell those that are there, and make everything durable."""
-        if self._server is not None:
-            self._server.close()
+        await self._door.close(LAST_WORDS)
         self._deserted.clear()
         for connection in list(self.connections):
             connection.close(Error(CONNECTION_FORCED, "The broker is shutting down."))
@@ -313,8 +379,6 @@ class NamespaceServer:
             late = self._loop.call_later(LAST_WORDS, self._abort)
             await self._deserted.wait()
             late.cancel()
-        if self._server is not None:
-            await self._server.wait_closed()
         self._stopped = True
         if self._wake is not None:
             self._wake.cancel()

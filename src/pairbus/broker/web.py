@@ -12,7 +12,7 @@ class Request:
 
     :ivar path: without its query, percent-decoded: ``/orders/Subscriptions/all``.
     :ivar query: the first value of each name; names in lower case.
-    :ivar headers: names in lower case.
+    :ivar headers: names in lower case; the values of a name that comes several times are joined by a comma.
     """
 
     method: str
@@ -34,3 +34,26 @@ class Response:
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 """Answers a request. It does not raise for what is wrong with the request: that is a response too."""
+
+
+class Routes:
+    """Sends each request to who answers it, by the first segment of its path. It is a :data:`Handler` itself.
+
+    :ivar administration: answers what nobody else does, for the other paths are those of entities; None: nobody.
+    """
+
+    def __init__(self) -> None:
+        self.administration: Handler | None = None
+        self._by_segment: dict[str, Handler] = {}
+
+    def add(self, segment: str, handler: Handler) -> None:
+        """Have requests for ``/segment`` and all below it, ``$metrics`` for example, answered by a handler."""
+        self._by_segment[segment.lower()] = handler
+
+    async def __call__(self, request: Request) -> Response:
+        """Have a request answered."""
+        segment = request.path.lstrip("/").partition("/")[0].lower()
+        handler = self._by_segment.get(segment, self.administration)
+        if handler is None:
+            return Response(HTTPStatus.NOT_FOUND, f"Nothing is served at {request.path}.\n".encode())
+        return await handler(request)

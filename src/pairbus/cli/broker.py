@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 import signal
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,6 +34,11 @@ def broker(
     config: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="A Config.json of Microsoft's emulator.")
     ] = None,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Speak TLS too, on the same port, with a certificate that is made.")
+    ] = False,
+    certificate: Annotated[Path | None, typer.Option(help="Speak TLS with this certificate, in PEM.")] = None,
+    key: Annotated[Path | None, typer.Option(help="The certificate's private key, in PEM, without a password.")] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="When ready, print one line of JSON per namespace instead of words.")
     ] = False,
@@ -48,7 +54,7 @@ def broker(
     `pairbus broker --namespace contoso --namespace fabrikam --queue contoso/orders --data DIR` serves two, durable.
 
     """
-    from pairbus.broker.config import from_file, from_options
+    from pairbus.broker.config import TlsConfig, from_file, from_options
 
     if config is not None:
         if namespace or queue:
@@ -56,6 +62,8 @@ def broker(
         settings = from_file(config, port=port, host=host, data=data)
     else:
         settings = from_options(namespace or (), queue or (), port=port, host=host, data=data)
+    if tls or certificate is not None or key is not None:
+        settings = replace(settings, tls=TlsConfig(certificate, key))
     asyncio.run(_serve(settings, as_json=as_json))
 
 
@@ -87,15 +95,14 @@ def _collect_garbage_less_often() -> None:
 def _tell(running: "Broker", *, as_json: bool) -> None:
     for endpoint in running.endpoints.values():
         if as_json:
-            line = {
-                "namespace": endpoint.namespace,
-                "connection_string": endpoint.connection_string,
-                "port": endpoint.port,
-            }
-            print(json.dumps(line), flush=True)  # noqa: T201 (for machines)
+            print(json.dumps(asdict(endpoint)), flush=True)  # noqa: T201 (for machines)
         else:
             console = Console(highlight=False)
             console.print(f"[bold]{endpoint.namespace}[/] on port {endpoint.port}")
             console.print(endpoint.connection_string, soft_wrap=True)
+            if endpoint.tls_connection_string is not None:
+                console.print(f"[dim]with TLS:[/] {endpoint.tls_connection_string}", soft_wrap=True)
+            if endpoint.ca_file is not None:
+                console.print(f"[dim]to trust:[/] {endpoint.ca_file}", soft_wrap=True)
     if not as_json:
         Console().print("[dim]Ctrl+C ends it.[/]")

@@ -38,6 +38,11 @@ class Kind(enum.Enum):
     MANAGEMENT = "management"
     TURN = "turn"
     """No operation: an entity's health changed; ``detail`` is the new state."""
+    DROPPED = "dropped"
+    """No operation: so many records, ``messages``, had no room in the ledger; ``detail`` says why."""
+
+
+_NO_OPERATION: Final = frozenset({Kind.TURN, Kind.DROPPED})
 
 
 class Stage(enum.Enum):
@@ -84,7 +89,7 @@ class Record:
     :ivar id: unique among all ledgers, so that a record which was written twice is counted once.
     :ivar at: when it ended, UTC.
     :ivar client: who did it, as the application names itself.
-    :ivar operations: how many it is charged as, see :func:`operations`; a turn of health is none.
+    :ivar operations: how many it is charged as, see :func:`operations`; a turn of health and dropped records are none.
     :ivar bytes: encoded size of all its messages.
     :ivar duration_us: how long it took, in microseconds.
     :ivar destination: where a message of a backlog queue belongs.
@@ -114,7 +119,7 @@ class Record:
             self._refuse(("at", "oldest_at"), lambda moment: moment.tzinfo is None, "a time with its zone")
         if self.messages < 0 or self.operations < 0 or self.bytes < 0 or self.duration_us < 0:
             self._refuse(("messages", "operations", "bytes", "duration_us"), lambda count: count < 0, "0 or more")
-        if self.kind is Kind.TURN:
+        if self.kind in _NO_OPERATION:
             object.__setattr__(self, "operations", 0)
 
     def _refuse(self, names: Iterable[str], is_wrong: Callable[[Any], bool], expected: str) -> NoReturn:

@@ -25,11 +25,6 @@ class Intake:
             known = store.seen(row.id, 0)
             self._duplicates = Duplicates(settings.duplicate_detection_history_time_window, known)
 
-    @property
-    def detects_duplicates(self) -> bool:
-        """Whether message ids matter."""
-        return self._duplicates is not None
-
     def change_settings(self, settings: QueueSettings) -> None:
         """Have other settings from now on."""
         self.settings = settings

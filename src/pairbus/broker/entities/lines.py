@@ -43,6 +43,16 @@ class Line:
             heapq.heapify(self._returned)
             self._dropped.clear()
 
+    def pop_many(self, most: int) -> list[int]:
+        """Take out the first numbers, so many at most."""
+        fresh = self._fresh
+        if not self._returned and not self._dropped:
+            return [fresh.popleft() for _ in range(min(most, len(fresh)))]
+        popped: list[int] = []
+        while len(popped) < most and (number := self.pop()) is not None:
+            popped.append(number)
+        return popped
+
     def pop(self) -> int | None:
         """Take out the first number."""
         returned, fresh = self._returned, self._fresh

@@ -1,11 +1,11 @@
 """A message in the broker: what is read of it when it comes, and what is added when it goes."""
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from pairbus.amqp.encoder import encode_map, encode_symbol
-from pairbus.amqp.message import MESSAGE_ANNOTATIONS, Message, encode_header
+from pairbus.amqp.message import MESSAGE_ANNOTATIONS, PROPERTIES, Message, encode_header
 from pairbus.amqp.performatives import Map
 from pairbus.amqp.sections import Header
 from pairbus.amqp.types import Symbol, Timestamp
@@ -37,6 +37,7 @@ class Incoming:
 
     :ivar time_to_live: milliseconds, None: none was given.
     :ivar due: when it is to become active, None: at once.
+    :ivar is_forwarded: whether another entity has sent it on, and its first number is known.
     """
 
     payload: bytes
@@ -45,14 +46,16 @@ class Incoming:
     time_to_live: int | None = None
     due: int | None = None
     is_ping: bool = False
-    message: Message | None = field(default=None, compare=False, repr=False)
-    """Where its sections lie, so that it need not be looked at again if it goes out at once."""
+    is_forwarded: bool = False
 
 
 def read_incoming(payload: bytes) -> Incoming:
-    """Read what the broker acts on; malformed bytes raise :class:`~pairbus.amqp.conditions.AmqpError`."""
+    """Read what the broker acts on; malformed bytes raise :class:`~pairbus.amqp.conditions.AmqpError`.
+
+    Header and annotations are put before the bare message if they were not there.
+    """
     message = Message(payload)
-    incoming = Incoming(payload, message=message)
+    incoming = Incoming(payload if message.is_in_order else message.rewritten())
     properties = message.properties()
     header = message.header()
     if header is not None:
@@ -91,7 +94,6 @@ class Held:
         "enqueued",
         "expires",
         "is_unstored",
-        "message",
         "payload",
         "sequence",
         "session",
@@ -100,11 +102,9 @@ class Held:
         "until",
     )
 
-    def __init__(self, row: Row, message: Message | None = None) -> None:
+    def __init__(self, row: Row) -> None:
         self.sequence = sequence_of(row.key)
         self.payload = row.payload
-        self.message = message
-        """Where its sections lie, if somebody has looked already."""
         self.enqueued = row.enqueued
         self.expires = row.expires
         self.session = row.session
@@ -126,9 +126,39 @@ _THREE: Final = b"\x00\x53\x72\xc1" + bytes((_THREE_SIZE, 6)) + _SEQUENCE_KEY
 """The annotations of a message that has none of its own: where they begin."""
 
 
+_SHORT_DESCRIPTOR: Final = b"\x00\x53"
+_PLAIN_HEADS: Final = tuple(encode_header(Header(delivery_count=count)) for count in range(16))
+"""The headers of messages that have none of their own, by how often they were delivered before."""
+
+
 def outgoing(held: Held, *, extra: Map | None = None) -> bytes:
     """Return a message as a receiver gets it: bare as it came, with the broker's header and annotations."""
-    message = held.message or Message(held.payload)
+    payload = held.payload
+    if (
+        payload[:2] == _SHORT_DESCRIPTOR
+        and payload[2] >= PROPERTIES  # neither header nor annotations come before it
+        and held.token is not None
+        and extra is None
+        and held.expires is None
+        and 0 < held.deliveries <= len(_PLAIN_HEADS)
+    ):
+        return _PLAIN_HEADS[held.deliveries - 1] + _three_annotations(held) + payload
+    return _outgoing(held, extra)
+
+
+def _three_annotations(held: Held) -> bytes:
+    return (
+        _THREE
+        + _pack_long(held.sequence)
+        + _ENQUEUED_KEY
+        + _pack_long(held.enqueued)
+        + _LOCKED_KEY
+        + _pack_long(held.until)
+    )
+
+
+def _outgoing(held: Held, extra: Map | None) -> bytes:
+    message = Message(held.payload)
     header = message.header()
     count = max(0, held.deliveries - 1)
     lives = None if held.expires is None else min(held.expires - held.enqueued, _MAX_UINT)
@@ -138,15 +168,7 @@ def outgoing(held: Held, *, extra: Map | None = None) -> bytes:
         ttl = header.ttl if lives is None else lives
         head = encode_header(Header(header.durable, header.priority, ttl, None, count))
     if extra is None and held.token is not None and not message.has(MESSAGE_ANNOTATIONS):
-        annotations = (
-            _THREE
-            + _pack_long(held.sequence)
-            + _ENQUEUED_KEY
-            + _pack_long(held.enqueued)
-            + _LOCKED_KEY
-            + _pack_long(held.until)
-        )
-        return head + annotations + message.bare
+        return head + _three_annotations(held) + message.bare
     values = {name: value for name, value in message.message_annotations().items() if name not in _OURS}
     values[SEQUENCE_NUMBER] = held.sequence
     values[ENQUEUED_TIME] = Timestamp(held.enqueued)
@@ -169,9 +191,19 @@ def forwarded(held: Held, now: int) -> Incoming:
     annotations = {ENQUEUED_NUMBER: held.sequence, **message.message_annotations()}
     incoming = read_incoming(message.rewritten(message_annotations=annotations))
     incoming.due = None
+    incoming.is_forwarded = True
     if held.expires is not None:
         incoming.time_to_live = held.expires - now
     return incoming
+
+
+def stamped(incoming: Incoming, number: int) -> bytes:
+    """Return a message as a topic keeps it: with its number there, unless it had one before it was forwarded."""
+    message = Message(incoming.payload)
+    annotations = message.message_annotations()
+    if incoming.is_forwarded and ENQUEUED_NUMBER in annotations:
+        return incoming.payload
+    return message.rewritten(message_annotations={**annotations, ENQUEUED_NUMBER: number})
 
 
 def dead_lettered(payload: bytes, reason: str | None, description: str | None, source: str) -> bytes:

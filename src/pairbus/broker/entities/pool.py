@@ -1,11 +1,11 @@
 """The messages of a queue that are in memory with their payload."""
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Final
 
-from pairbus.amqp import Message
 from pairbus.broker.entities.message import Held
-from pairbus.broker.store.base import Row, Store, key_of, sequence_of
+from pairbus.broker.store.base import Row, Store, key_of
 
 KEPT: Final = 1000
 """Messages that just came in and are kept until they go out, if there are not more of them."""
@@ -33,14 +33,15 @@ class Pool:
         """Whether there is no room for messages that need not be here."""
         return len(self._held) >= KEPT or self._bytes >= KEPT_BYTES
 
-    def keep_if_there_is_room(self, row: Row, message: Message | None = None) -> None:
+    def keep_if_there_is_room(self, row: Row) -> None:
         """Keep a message that just came in, so that it need not be read when it goes out at once."""
         if len(self._held) < KEPT and self._bytes < KEPT_BYTES:
-            self.hold(row, message)
+            self.hold(row)
 
-    def hold(self, row: Row, message: Message | None = None) -> Held:
+    def hold(self, row: Row) -> Held:
         """Keep a message."""
-        held = self._held[sequence_of(row.key)] = Held(row, message)
+        held = Held(row)
+        self._held[held.sequence] = held
         self._bytes += len(row.payload)
         return held
 
@@ -53,16 +54,17 @@ class Pool:
         """Return a message that is here."""
         return self._held.get(number)
 
-    def fetch(self, number: int, ahead: Iterable[int]) -> Held | None:
-        """Return a message, reading it and some of those that come after it; None: there is no such message."""
-        if number not in self._held:
-            self._load([number, *(each for each in ahead if each not in self._held)][:FETCH])
-        return self._held.get(number)
+    def fetch(self, numbers: Sequence[int], ahead: Iterable[int] = ()) -> list[Held]:
+        """Return messages, reading those that are not here and some that come after; those that are gone are left out.
 
-    def fetch_all(self, numbers: Sequence[int]) -> list[Held]:
-        """Return messages, reading those that are not here; those that are gone are left out."""
-        self._load([number for number in numbers if number not in self._held])
-        return [self._held[number] for number in numbers if number in self._held]
+        :param ahead: what is read along if something must be read at all, so that the next one need not be.
+        """
+        held = self._held
+        missing = [number for number in numbers if number not in held]
+        if missing:
+            room = max(0, FETCH - len(missing))
+            self._load(missing + [number for number in islice(ahead, room) if number not in held])
+        return [held[number] for number in numbers if number in held]
 
     def _load(self, numbers: Iterable[int]) -> None:
         for row in self._store.load([key_of(self._entity, number) for number in numbers]):
@@ -72,7 +74,6 @@ class Pool:
         """Give a message another payload."""
         self._bytes += len(payload) - len(held.payload)
         held.payload = payload
-        held.message = None
 
     def let_go(self, held: Held) -> None:
         """Keep a message no longer."""

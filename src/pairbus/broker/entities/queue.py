@@ -5,9 +5,8 @@ It decides and keeps account; messages lie in the store. Whatever must be durabl
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
-from pairbus.amqp import Message
 from pairbus.amqp.performatives import Map
 from pairbus.broker.entities.intake import Intake
 from pairbus.broker.entities.lines import Line
@@ -39,6 +38,14 @@ AT_ONCE: Final = 256
 
 EXPIRED: Final = ("TTLExpiredException", "The message expired and was dead lettered.")
 EXHAUSTED: Final = "MaxDeliveryCountExceeded"
+
+
+class Destination(Protocol):
+    """What messages can be sent to: a queue or a topic."""
+
+    def send(self, messages: Sequence[Incoming], now: int, answer: Answer) -> list[int]:
+        """Take messages, all or none."""
+        ...
 
 
 class Queue:
@@ -102,10 +109,6 @@ class Queue:
         """Its settings."""
         return self._intake.settings
 
-    def entity_row(self) -> EntityRow:
-        """Return the queue as it is stored."""
-        return EntityRow(self.id, self.path, self.settings.to_json(), self._intake.next_sequence)
-
     # --- coming in -----------------------------------------------------------------------------------------------
 
     def send(self, messages: Sequence[Incoming], now: int, answer: Answer) -> list[int]:
@@ -118,8 +121,6 @@ class Queue:
             raise not_found(self.path)
         intake = self._intake
         intake.check(messages)
-        if len(messages) == 1 and not messages[0].is_ping and not intake.detects_duplicates:
-            return [self._send_one(messages[0], now, answer)]
         fresh = intake.first_of_each(messages, now)
         if len(fresh) < len(messages):
             answer = intake.unless_the_first_is_refused(messages, answer)
@@ -135,26 +136,6 @@ class Queue:
         numbers = {id(message): sequence_of(row.key) for message, row in zip(fresh, rows, strict=True)}
         return [numbers.get(id(message), 0) for message in messages]
 
-    def _send_one(self, message: Incoming, now: int, answer: Answer) -> int:
-        """Take a message as most are, which is worth a way of its own."""
-        size = len(message.payload)
-        self._intake.check_size(self.size + size)
-        row = self._intake.row(message, now)
-        self.size += size
-        journal = self._store.journal
-        journal.rows.append(row)
-
-        def durable(error: StoreError | None) -> None:
-            if error is None:
-                self._arrive(row, message.message)
-                answer(None)
-            else:
-                self.size -= size
-                answer(store_failed(self.path, error))
-
-        journal.durable.append(durable)
-        return sequence_of(row.key)
-
     def _insert(self, rows: list[Row], total: int, ids: list[str], answer: Answer) -> None:
         self.size += total
         journal = self._store.journal
@@ -162,8 +143,7 @@ class Queue:
 
         def durable(error: StoreError | None) -> None:
             if error is None:
-                for row in rows:
-                    self._arrive(row)
+                self._arrive(rows)
                 answer(None)
                 return
             self.size -= total
@@ -172,17 +152,34 @@ class Queue:
 
         journal.durable.append(durable)
 
-    def _arrive(self, row: Row, message: Message | None = None) -> None:
-        self._last_arrived = number = sequence_of(row.key)
-        if row.due is not None:
-            self._due_at = row.due if self._due_at is None else min(self._due_at, row.due)
-            self.scheduled_count += 1
-            return
-        if row.expires is not None:
-            self._expires_at = row.expires if self._expires_at is None else min(self._expires_at, row.expires)
-        self._line(row.session).push(number)
-        self._pool.keep_if_there_is_room(row, message)
-        self._announce(row.session)
+    def _arrive(self, rows: Sequence[Row]) -> None:
+        came: dict[str | None, None] = {}
+        for row in rows:
+            self._last_arrived = number = sequence_of(row.key)
+            if row.due is not None:
+                self._due_at = row.due if self._due_at is None else min(self._due_at, row.due)
+                self.scheduled_count += 1
+                continue
+            if row.expires is not None:
+                self._expires_at = row.expires if self._expires_at is None else min(self._expires_at, row.expires)
+            self._line(row.session).push(number)
+            self._pool.keep_if_there_is_room(row)
+            came[row.session] = None
+        for session in came:
+            self._announce(session)
+
+    def expect_copy(self, message: Incoming, now: int) -> Row:
+        """Make room for a message that a topic stores here, and return its row; :meth:`settle_copies` follows."""
+        row = self._intake.row(message, now)
+        self.size += len(row.payload)
+        return row
+
+    def settle_copies(self, rows: Sequence[Row], *, is_stored: bool) -> None:
+        """Take the messages that a topic has stored here, or make up for those that it could not store."""
+        if is_stored:
+            self._arrive(rows)
+        else:
+            self.size -= sum(len(row.payload) for row in rows)
 
     def _announce(self, session: str | None) -> None:
         if self.on_available is not None:
@@ -216,7 +213,7 @@ class Queue:
         missing = [number for number in numbers if number not in self.deferred]
         if missing:
             raise message_not_found(missing)
-        found = self._pool.fetch_all(numbers)
+        found = self._pool.fetch(numbers)
         self.deferred.difference_update(numbers)
         return self._take_away(found, now) if delete else self._lock(found, now, None)
 
@@ -251,12 +248,11 @@ class Queue:
         line = self.lines.get(session)
         taken: list[Held] = []
         while line is not None and len(taken) < most:
-            number = line.pop()
-            if number is None:
+            numbers = line.pop_many(most - len(taken))
+            if not numbers:
                 break
-            held = self._pool.fetch(number, line.ahead(FETCH))
-            if held is not None and not self._ends(held, now):
-                taken.append(held)
+            found = self._pool.fetch(numbers, line.ahead(FETCH))
+            taken += [held for held in found if not self._ends(held, now)]
         return taken
 
     def _is_spent(self, held: Held, now: int) -> bool:
@@ -489,16 +485,17 @@ class Queue:
         row = Row(self._intake.new_key(), RowState.ACTIVE, now, None, None, None, deliveries, payload)
         self._insert([row], len(payload), [], answer)
 
-    def forward(self, destination: "Queue", now: int) -> None:
-        """Move what can be received to another queue, in its order; what that refuses stays, to be tried again."""
+    def forward(self, destination: Destination, now: int) -> None:
+        """Move what can be received to another entity, in its order; what that refuses stays, to be tried again."""
         line = self.lines.get(None)
         while line is not None and now >= self._forward_at:
             number = line.pop()
             if number is None:
                 return
-            held = self._pool.fetch(number, line.ahead(FETCH))
-            if held is None or self._ends(held, now):
+            found = self._pool.fetch([number], line.ahead(FETCH))
+            if not found or self._ends(found[0], now):
                 continue
+            held = found[0]
             try:
                 destination.send([forwarded(held, now)], now, self._when_forwarded(held, now))
             except RefusedError:

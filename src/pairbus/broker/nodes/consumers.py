@@ -8,7 +8,7 @@ from pairbus.broker.entities.sessions import Session, Sessions
 from pairbus.broker.refusals import RefusedError
 
 TURN = 100
-"""How many messages one receiver gets before it is the next one's turn."""
+"""How many messages one receiver gets, at most, before it is the next one's turn."""
 
 
 class Consumer(Protocol):
@@ -96,14 +96,20 @@ class Consumers:
 
     def _one_round(self) -> bool:
         gave = False
+        turn = self._turn()
         for consumer in list(self._receivers):
-            wants = min(consumer.wants, TURN)
+            wants = min(consumer.wants, turn)
             if wants > 0 and self._has_some_for(consumer) and consumer.give(wants):
                 gave = True
                 if consumer in self._receivers:
                     del self._receivers[consumer]
                     self._receivers[consumer] = None  # it was its turn
         return gave
+
+    def _turn(self) -> int:
+        """How many messages one gets at a time: its share of what there is, so that all have something to do."""
+        line = self._queue.lines.get(None)
+        return min(TURN, -(-len(line) // max(1, len(self._receivers)))) if line else TURN
 
     def _has_some_for(self, consumer: Consumer) -> bool:
         session = consumer.session

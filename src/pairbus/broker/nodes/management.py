@@ -9,7 +9,9 @@ from pairbus.amqp.conditions import NOT_FOUND
 from pairbus.amqp.performatives import Map
 from pairbus.amqp.types import Array, Timestamp
 from pairbus.broker.entities.message import MESSAGE_STATE, Held, outgoing, read_incoming
+from pairbus.broker.entities.queue import Queue
 from pairbus.broker.entities.sessions import Sessions
+from pairbus.broker.entities.topic import Topic
 from pairbus.broker.namespace import Namespace, QueueNode
 from pairbus.broker.nodes.requests import Answers, Request, status
 from pairbus.broker.refusals import (
@@ -39,25 +41,18 @@ _DELETES: Final = 0
 
 
 class ManagementNode:
-    """Answers the management requests for one entity."""
+    """Answers the management requests for what can be sent to: a topic, or a queue, of which more can be asked."""
 
-    def __init__(self, namespace: Namespace, node: QueueNode, answers: Answers, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, namespace: Namespace, entity: Queue | Topic, answers: Answers, changed: Callable[[], None]
+    ) -> None:
         self._namespace = namespace
-        self._node = node
-        self._queue = node.queue
+        self._entity = entity
         self._answers = answers
         self._changed = changed
         self._operations: Mapping[str, Callable[[Request, Map], None]] = {
-            "peek-message": self._peek,
             "schedule-message": self._schedule,
             "cancel-scheduled-message": self._cancel,
-            "renew-lock": self._renew,
-            "renew-session-lock": self._renew_session,
-            "get-session-state": self._get_state,
-            "set-session-state": self._set_state,
-            "get-message-sessions": self._list_sessions,
-            "receive-by-sequence-number": self._receive_deferred,
-            "update-disposition": self._update_disposition,
         }
 
     def handle(self, request: Request) -> None:
@@ -67,8 +62,8 @@ class ManagementNode:
         value = request.body
         body = cast("Map", value) if isinstance(value, dict) else {}
         try:
-            if self._queue.is_deleted:
-                raise not_found(self._queue.path)
+            if self._entity.is_deleted:
+                raise not_found(self._entity.path)
             if operation is None:
                 raise bad_argument(f"The operation '{name}' is not supported.")
             operation(request, body)
@@ -109,13 +104,43 @@ class ManagementNode:
     def _now(self) -> int:
         return self._namespace.clock()
 
+    # --- the operations ------------------------------------------------------------------------------------------
+
+    def _schedule(self, request: Request, body: Map) -> None:
+        messages = [read_incoming(bytes(entry["message"])) for entry in body["messages"]]
+        answered: Map = {}
+        numbers = self._entity.send(messages, self._now, self._when_durable(request, answered))
+        answered["sequence-numbers"] = Array(LONG, numbers)
+
+    def _cancel(self, request: Request, body: Map) -> None:
+        numbers = [int(number) for number in body["sequence-numbers"]]
+        self._entity.cancel_scheduled(numbers, self._now, self._when_durable(request))
+
+
+class QueueManagementNode(ManagementNode):
+    """Answers the management requests for a queue, a subscription or a dead-letter queue."""
+
+    def __init__(self, namespace: Namespace, node: QueueNode, answers: Answers, changed: Callable[[], None]) -> None:
+        super().__init__(namespace, node.queue, answers, changed)
+        self._node = node
+        self._queue = node.queue
+        self._operations = {
+            **self._operations,
+            "peek-message": self._peek,
+            "renew-lock": self._renew,
+            "renew-session-lock": self._renew_session,
+            "get-session-state": self._get_state,
+            "set-session-state": self._set_state,
+            "get-message-sessions": self._list_sessions,
+            "receive-by-sequence-number": self._receive_deferred,
+            "update-disposition": self._update_disposition,
+        }
+
     @property
     def _sessions(self) -> Sessions:
         if self._node.sessions is None:
             raise session_not_supported(self._queue.path)
         return self._node.sessions
-
-    # --- the operations ------------------------------------------------------------------------------------------
 
     def _peek(self, request: Request, body: Map) -> None:
         session = body.get("session-id")
@@ -124,16 +149,6 @@ class ManagementNode:
         )
         messages = [{"message": outgoing(held, extra={MESSAGE_STATE: status(held.state)})} for held in found]
         self._answer(request, {"messages": messages}, OK if messages else NO_CONTENT)
-
-    def _schedule(self, request: Request, body: Map) -> None:
-        messages = [read_incoming(bytes(entry["message"])) for entry in body["messages"]]
-        answered: Map = {}
-        numbers = self._queue.send(messages, self._now, self._when_durable(request, answered))
-        answered["sequence-numbers"] = Array(LONG, numbers)
-
-    def _cancel(self, request: Request, body: Map) -> None:
-        numbers = [int(number) for number in body["sequence-numbers"]]
-        self._queue.cancel_scheduled(numbers, self._now, self._when_durable(request))
 
     def _renew(self, request: Request, body: Map) -> None:
         ends = [Timestamp(self._queue.renew(_token(token), self._now)) for token in body["lock-tokens"]]

@@ -17,7 +17,7 @@ from pairbus.amqp.performatives import (
     Source,
 )
 from pairbus.amqp.types import Described, Symbol
-from pairbus.broker.entities.message import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, Held, outgoing
+from pairbus.broker.entities.message import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, outgoing
 from pairbus.broker.entities.sessions import Session
 from pairbus.broker.namespace import Namespace, QueueNode
 from pairbus.broker.nodes.sending import Changed, rejected
@@ -137,18 +137,16 @@ class ReceivingNode:
             taken = queue.take(most, now, until=session.until, session=session.name)
         else:
             taken = queue.take(most, now)
+        send = self._link.send
         for held in taken:
-            self._send(held)
+            token = held.token
+            if token is None:
+                send(outgoing(held), held.sequence.to_bytes(8), settled=True)
+            else:
+                send(outgoing(held), token, context=token)
         if taken:
             self._changed()
         return len(taken)
-
-    def _send(self, held: Held) -> None:
-        token = held.token
-        if token is None:
-            self._link.send(outgoing(held), held.sequence.to_bytes(8), settled=True)
-        else:
-            self._link.send(outgoing(held), token, context=token)
 
     # --- settling ------------------------------------------------------------------------------------------------
 

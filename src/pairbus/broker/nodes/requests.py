@@ -1,6 +1,6 @@
 """Nodes that answer requests: a pair of links, one for requests and one for what is answered."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -87,8 +87,12 @@ class RequestsNode:
         self._link.accept()
         self._link.grant(CREDIT)
 
-    def on_delivery(self, delivery: DeliveryReceived) -> None:
-        """Take a request."""
+    def on_deliveries(self, deliveries: Sequence[DeliveryReceived]) -> None:
+        """Take requests."""
+        for delivery in deliveries:
+            self._on_delivery(delivery)
+
+    def _on_delivery(self, delivery: DeliveryReceived) -> None:
         if not delivery.settled:
             self._link.settle(delivery, ACCEPTED)
         if self._link.credit < CREDIT // 2:

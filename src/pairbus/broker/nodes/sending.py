@@ -1,6 +1,6 @@
 """A client's link that sends to an entity."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from pairbus.amqp import AmqpError, ReceiverLink, split_batch
@@ -8,6 +8,7 @@ from pairbus.amqp.events import DeliveryReceived
 from pairbus.amqp.performatives import ACCEPTED, BATCH_FORMAT, Error, Rejected
 from pairbus.broker.entities.message import Incoming, read_incoming
 from pairbus.broker.entities.queue import Queue
+from pairbus.broker.entities.topic import Topic
 from pairbus.broker.namespace import Namespace
 from pairbus.broker.refusals import RefusedError, too_large
 
@@ -21,19 +22,47 @@ REFUSABLE = 4 * 1024 * 1024
 
 
 class SendingNode:
-    """Takes messages into a queue; each is answered once it is durable."""
+    """Takes messages into a queue or a topic; each is answered once it is durable."""
 
-    def __init__(self, namespace: Namespace, queue: Queue, link: ReceiverLink, changed: Changed) -> None:
+    def __init__(self, namespace: Namespace, entity: Queue | Topic, link: ReceiverLink, changed: Changed) -> None:
         self._namespace = namespace
-        self._queue = queue
+        self._entity = entity
         self._link = link
         self._changed = changed
 
     def attached(self) -> None:
         """Begin."""
-        self._link.accept(max_message_size=self._queue.settings.max_message_bytes)
+        self._link.accept(max_message_size=self._entity.settings.max_message_bytes)
         self._link.max_message_size += REFUSABLE  # the SDK reads why from a refusal, not from a detach
         self._link.grant(CREDIT)
+
+    def on_deliveries(self, deliveries: Sequence[DeliveryReceived]) -> None:
+        """Take what came together: single messages in one go, if there is nothing wrong with any of them."""
+        if len(deliveries) == 1 or not self._take_all(deliveries):
+            for delivery in deliveries:
+                self.on_delivery(delivery)
+
+    def _take_all(self, deliveries: Sequence[DeliveryReceived]) -> bool:
+        """Take many single messages with one answer; tell whether that went: if not, each is looked at on its own."""
+        link, limit = self._link, self._entity.settings.max_message_bytes
+        if any(delivery.message_format == BATCH_FORMAT or len(delivery.payload) > limit for delivery in deliveries):
+            return False
+
+        def answer(refused: RefusedError | None) -> None:
+            outcome = ACCEPTED if refused is None else rejected(refused.error)
+            for delivery in deliveries:
+                if not delivery.settled:
+                    link.settle(delivery, outcome)
+            self._changed()
+
+        try:
+            messages = [read_incoming(delivery.payload) for delivery in deliveries]
+            self._entity.send(messages, self._namespace.clock(), answer)
+        except (RefusedError, AmqpError):
+            return False
+        if link.credit < CREDIT // 2:
+            link.grant(CREDIT)
+        return True
 
     def on_delivery(self, delivery: DeliveryReceived) -> None:
         """Take a message or a batch."""
@@ -47,10 +76,10 @@ class SendingNode:
         if link.credit < CREDIT // 2:
             link.grant(CREDIT)
         try:
-            limit = self._queue.settings.max_message_bytes
+            limit = self._entity.settings.max_message_bytes
             if len(delivery.payload) > limit:
                 raise too_large(len(delivery.payload), limit)
-            self._queue.send(_messages(delivery), self._namespace.clock(), answer)
+            self._entity.send(_messages(delivery), self._namespace.clock(), answer)
         except RefusedError as refused:
             answer(refused)
         except AmqpError as error:

@@ -57,6 +57,15 @@ class IndexRow(NamedTuple):
     size: int
 
 
+class EntityKind(enum.StrEnum):
+    """What an entity is. A dead-letter queue is a queue."""
+
+    QUEUE = "queue"
+    TOPIC = "topic"
+    SUBSCRIPTION = "subscription"
+    RULE = "rule"
+
+
 class EntityRow(NamedTuple):
     """An entity.
 
@@ -69,6 +78,11 @@ class EntityRow(NamedTuple):
     path: str
     description: str
     next_sequence: int
+    kind: str = EntityKind.QUEUE
+    created: int = 0
+    updated: int = 0
+    accessed: int = 0
+    """When it was last used, now and then; 0: never."""
 
 
 class StoreError(PairbusError):
@@ -91,6 +105,9 @@ class Journal:
     """Entities that are new or have changed."""
     rows: list[Row] = field(default_factory=list[Row])
     """Messages that are new, or replace the one of the same key. Their entity is journalled before or with them."""
+    copies: list[tuple[Row, int]] = field(default_factory=list[tuple[Row, int]])
+    """Messages of subscriptions that are new, each with the key under which its payload is stored: once, however many
+    copies name that key, and until the last of them is gone. The key is one of the topic's, and no message has it."""
     states: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     """Key and new :class:`RowState`."""
     deliveries: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
@@ -113,6 +130,7 @@ class Journal:
         return not (
             self.durable
             or self.rows
+            or self.copies
             or self.removed
             or self.deliveries
             or self.states

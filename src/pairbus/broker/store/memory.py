@@ -126,6 +126,9 @@ class MemoryStore:
             )
         for row in journal.rows:
             self._put(row)
+        for row, body in journal.copies:
+            self._put(row)
+            self._raise_sequence(body)
         for key, state in journal.states:
             self._change(key, state=state)
         for key, deliveries in journal.deliveries:
@@ -158,9 +161,12 @@ class MemoryStore:
     def _put(self, row: Row) -> None:
         entity = entity_of(row.key)
         self._rows.setdefault(entity, {})[row.key] = row
-        known = self._entities.get(entity)
-        if known is not None and row.key >= key_of(entity, known.next_sequence):
-            self._entities[entity] = known._replace(next_sequence=sequence_of(row.key) + 1)
+        self._raise_sequence(row.key)
+
+    def _raise_sequence(self, key: int) -> None:
+        known = self._entities.get(entity_of(key))
+        if known is not None and key >= key_of(known.id, known.next_sequence):
+            self._entities[known.id] = known._replace(next_sequence=sequence_of(key) + 1)
 
     def _change(self, key: int, **values: int) -> None:
         rows = self._rows.get(entity_of(key), {})

@@ -221,6 +221,7 @@ class SqliteStore:
             error = as_store_error(problem, self._path)
             error.__cause__ = problem
         written = 2 * PAGE_SIZE + sum(len(row[7]) for row in journal.rows)
+        written += sum({body: len(row[7]) for row, body in journal.copies}.values())
         if isinstance(error, StoreFullError):
             # A checkpoint lets the log be used anew: often that is the room for the removals that make more of it.
             written = CHECKPOINT_BYTES

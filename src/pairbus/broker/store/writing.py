@@ -5,9 +5,9 @@ loop for milliseconds. So what is alike is written with few statements: many row
 """
 
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
-from pairbus.broker.store.base import SEQUENCE_BITS, Journal, Row, entity_of, key_of, sequence_of
+from pairbus.broker.store.base import SEQUENCE_BITS, EntityKind, Journal, Row, entity_of, key_of, sequence_of
 from pairbus.broker.store.queries import QUERIES, with_keys, with_rows
 
 ROWS_AT_ONCE = 50
@@ -46,6 +46,25 @@ def runs(keys: Iterable[int]) -> tuple[list[tuple[int, int]], list[int]]:
     return ranges, scattered
 
 
+def _chunks(keys: list[int]) -> Iterator[list[int]]:
+    for start in range(0, len(keys), KEYS_AT_ONCE):
+        yield keys[start : start + KEYS_AT_ONCE]
+
+
+def _meta(row: Row) -> tuple[object, ...]:
+    key, state, enqueued, expires, due, session, deliveries, payload = row
+    return (
+        key,
+        int(state),
+        enqueued,
+        NO_TIME if expires is None else expires,
+        NO_TIME if due is None else due,
+        NO_SESSION if session is None else session,
+        deliveries,
+        len(payload),
+    )
+
+
 class JournalWriter:
     """Writes journals through one connection, each in a transaction."""
 
@@ -53,7 +72,9 @@ class JournalWriter:
         self._connection = connection
         self._execute: Callable[..., sqlite3.Cursor] = connection.execute
         self._last_seen: dict[int, int] = {}
-        self._dropped = self._read_dropped()
+        self._dropped = self._read_ids("dropped")
+        self._subscriptions = self._read_ids("subscriptions")
+        """Entities whose messages may have their bodies elsewhere; all others are spared looking for them."""
         self._may_purge = True
 
     def commit(self, journal: Journal) -> None:
@@ -84,26 +105,21 @@ class JournalWriter:
             if self._connection.in_transaction:
                 self._execute("ROLLBACK")
             self._last_seen.clear()
-            self._dropped = self._read_dropped()
+            self._dropped = self._read_ids("dropped")
+            self._subscriptions = self._read_ids("subscriptions")
             raise
 
-    def _read_dropped(self) -> set[int]:
-        return {found for (found,) in self._execute(QUERIES["dropped"])}
+    def _read_ids(self, query: str) -> set[int]:
+        return {found for (found,) in self._execute(QUERIES[query])}
 
     def _carry_out(self, journal: Journal) -> None:
         for entity in journal.entities:
             if entity.id in self._dropped:
                 self._purge(entity.id, None)
             self._execute(QUERIES["put_entity"], entity)
-        gone = set(journal.removed)
-        if journal.rows:
-            self._put_rows(journal.rows, gone)
-            self._raise_sequences(journal.rows)
-        self._update("set_state", journal.states, gone)
-        self._update("set_deliveries", journal.deliveries, gone)
-        if gone:
-            self._by_keys("remove_meta", gone)
-            self._by_keys("remove_payload", gone)
+            if entity.kind == EntityKind.SUBSCRIPTION:
+                self._subscriptions.add(entity.id)
+        self._carry_out_messages(journal)
         for entity, session, state in journal.session_states:
             if state is None:
                 self._execute(QUERIES["remove_session_state"], (entity, session))
@@ -116,6 +132,26 @@ class JournalWriter:
         for entity in journal.dropped:
             self._drop(entity)
 
+    def _carry_out_messages(self, journal: Journal) -> None:
+        gone = set(journal.removed)
+        unnamed = self._bodies_to_be_replaced(journal.rows) if self._subscriptions else set[int]()
+        if journal.rows:
+            self._put_rows(journal.rows, gone)
+            self._raise_sequences([row[0] for row in journal.rows])
+        if journal.copies:
+            self._put_copies(journal.copies, gone)
+            self._raise_sequences([key for row, body in journal.copies for key in (row[0], body)])
+        self._update("set_state", journal.states, gone)
+        self._update("set_deliveries", journal.deliveries, gone)
+        if gone and self._subscriptions:
+            copies = {key for key in gone if entity_of(key) in self._subscriptions}
+            gone -= copies
+            unnamed |= self._remove_copies(copies)
+        if gone:
+            self._by_keys("remove_meta", gone)
+            self._by_keys("remove_payload", gone)
+        self._remove_bodies(unnamed)
+
     def _put_rows(self, rows: list[Row], gone: set[int]) -> None:
         # What is new and gone within one journal, a message that was received at once, is not written at all.
         kept = [row for row in rows if row[0] not in gone] if gone else rows
@@ -123,23 +159,54 @@ class JournalWriter:
             chunk = kept[start : start + ROWS_AT_ONCE]
             metas: list[object] = []
             bodies: list[object] = []
-            for key, state, enqueued, expires, due, session, deliveries, payload in chunk:
-                metas += (
-                    key,
-                    int(state),
-                    enqueued,
-                    NO_TIME if expires is None else expires,
-                    NO_TIME if due is None else due,
-                    NO_SESSION if session is None else session,
-                    deliveries,
-                    len(payload),
-                )
-                bodies += (key, bytearray(payload))
+            for row in chunk:
+                metas += _meta(row)
+                bodies += (row[0], bytearray(row[7]))
             self._execute(with_rows("put_meta", len(chunk)), metas)
             self._execute(with_rows("put_payload", len(chunk)), bodies)
 
-    def _raise_sequences(self, rows: list[Row]) -> None:
-        keys = [row[0] for row in rows]
+    def _put_copies(self, copies: list[tuple[Row, int]], gone: set[int]) -> None:
+        kept = [copy for copy in copies if copy[0][0] not in gone] if gone else copies
+        bodies = {body: row[7] for row, body in kept}
+        for start in range(0, len(kept), ROWS_AT_ONCE):
+            chunk = kept[start : start + ROWS_AT_ONCE]
+            metas: list[object] = []
+            for row, body in chunk:
+                metas += (*_meta(row), body)
+            self._execute(with_rows("put_copy", len(chunk)), metas)
+        payloads = list(bodies.items())
+        for start in range(0, len(payloads), ROWS_AT_ONCE):
+            some = payloads[start : start + ROWS_AT_ONCE]
+            values = [value for key, payload in some for value in (key, bytearray(payload))]
+            self._execute(with_rows("put_payload", len(some)), values)
+
+    def _bodies_to_be_replaced(self, rows: list[Row]) -> set[int]:
+        """Return the bodies elsewhere that messages name which get one of their own now."""
+        changed = [row[0] for row in rows if entity_of(row[0]) in self._subscriptions]
+        found: set[int] = set()
+        for chunk in _chunks(changed):
+            found.update(body for (body,) in self._execute(with_keys("body_keys", len(chunk)), chunk))
+        return found
+
+    def _remove_copies(self, keys: set[int]) -> set[int]:
+        """Remove messages of subscriptions, with the bodies of their own, and return the others that they named."""
+        ranges, scattered = runs(keys)
+        removed: list[tuple[int, int | None]] = []
+        for span in ranges:
+            removed += self._execute(QUERIES["remove_copies_range"], span).fetchall()
+        for chunk in _chunks(scattered):
+            removed += self._execute(with_keys("remove_copies_keys", len(chunk)), chunk).fetchall()
+        return self._remove_own_bodies(removed)
+
+    def _remove_own_bodies(self, removed: list[tuple[int, int | None]]) -> set[int]:
+        self._by_keys("remove_payload", [key for key, body in removed if body is None])
+        return {body for _, body in removed if body is not None}
+
+    def _remove_bodies(self, keys: set[int]) -> None:
+        for chunk in _chunks(sorted(keys)):
+            self._execute(with_keys("remove_bodies_keys", len(chunk)), chunk)
+
+    def _raise_sequences(self, keys: list[int]) -> None:
         highest = max(keys)
         if entity_of(min(keys)) == entity_of(highest):
             ends = {entity_of(highest): highest}
@@ -160,8 +227,7 @@ class JournalWriter:
         ranges, scattered = runs(keys)
         for first, last in ranges:
             self._execute(QUERIES[f"{what}_range"], (*values, first, last))
-        for start in range(0, len(scattered), KEYS_AT_ONCE):
-            chunk = scattered[start : start + KEYS_AT_ONCE]
+        for chunk in _chunks(scattered):
             self._execute(with_keys(f"{what}_keys", len(chunk)), (*values, *chunk))
 
     def _put_seen(self, seen: list[tuple[int, str, int]]) -> None:
@@ -183,7 +249,10 @@ class JournalWriter:
     def _drop(self, entity: int) -> None:
         every = range_of(entity)
         self._execute(QUERIES["drop_entity"], (entity,))
-        self._execute(QUERIES["remove_meta_range"], every)
+        if entity in self._subscriptions:
+            self._subscriptions.discard(entity)  # its messages go with their bodies, which are not all its own
+        else:
+            self._execute(QUERIES["remove_meta_range"], every)
         self._execute(QUERIES["drop_session_states"], (entity,))
         self._execute(QUERIES["forget_seen"], (*every, (1 << 63) - 1))
         self._execute(QUERIES["put_dropped"], (entity,))
@@ -191,6 +260,11 @@ class JournalWriter:
 
     def _purge(self, entity: int, most: int | None) -> None:
         first, last = range_of(entity)
+        limit = -1 if most is None else most
+        copies = self._execute(QUERIES["remove_some_copies"], (first, last, limit)).fetchall()
+        self._remove_bodies(self._remove_own_bodies(copies))
+        if most is not None and len(copies) == most:
+            return
         end = most and self._execute(QUERIES["body_after"], (first, last, most)).fetchone()
         if end:
             self._execute(QUERIES["remove_payload_range"], (first, end[0] - 1))

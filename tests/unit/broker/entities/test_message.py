@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.unit.broker.entities.conftest import START, payload
 
-from pairbus.amqp.message import Message
+from pairbus.amqp.message import DELIVERY_ANNOTATIONS, Message, encode_map_section
 from pairbus.amqp.sections import Header, Properties
 from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.broker.entities import message as m
@@ -126,3 +126,28 @@ def test_a_dead_letter_says_why_and_from_where_and_is_otherwise_as_it_came() -> 
     assert dead.application_properties() == {"k": 1, "DeadLetterReason": "why"}
     assert dead.message_annotations() == {m.DEAD_LETTER_SOURCE: "orders"}
     assert dead.properties() == Properties(message_id="x", group_id="s")
+
+
+@pytest.mark.parametrize("deliveries", [1, 2, 16, 17, 1000])
+@pytest.mark.parametrize("header", [None, Header(ttl=5000), Header(priority=7)])
+def test_a_message_goes_out_bare_as_it_came_with_its_number_of_deliveries(
+    deliveries: int, header: Header | None
+) -> None:
+    data = payload("a", header=header, properties=Properties(message_id="x"))
+    out = Message(m.outgoing(held(data, deliveries)))
+    assert out.bare == Message(data).bare
+    given = out.header()
+    assert given is not None
+    assert given.delivery_count == deliveries - 1
+    assert (given.ttl, given.priority) == ((header.ttl, header.priority) if header is not None else (None, None))
+    assert out.message_annotations()[m.SEQUENCE_NUMBER] == 42
+
+
+def test_annotations_of_the_sender_do_not_reach_the_receiver_wherever_they_stood() -> None:
+    """The SDK writes delivery annotations after the body."""
+    annotations = encode_map_section(DELIVERY_ANNOTATIONS, {Symbol("for-the-broker"): 1})
+    incoming = m.read_incoming(payload("a", properties=Properties(message_id="x")) + annotations)
+    assert incoming.message_id == "x"
+    out = Message(m.outgoing(held(incoming.payload)))
+    assert out.delivery_annotations() == {}
+    assert out.body_values() == [b"a"]

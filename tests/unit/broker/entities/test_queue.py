@@ -485,12 +485,6 @@ def test_the_queue_knows_when_it_was_last_used(world: World) -> None:
         assert world.queue.used_at == world.now
 
 
-def test_a_queue_can_be_stored_again(world: World) -> None:
-    world.send("a", "b")
-    row = world.queue.entity_row()
-    assert (row.id, row.path, row.next_sequence) == (1, "orders", 3)
-
-
 def tokens(messages: list[Held]) -> list[bytes]:
     return [held.token for held in messages if held.token is not None]
 

@@ -141,8 +141,9 @@ def test_an_older_file_is_brought_up_to_date_with_its_content(owner: Owner, tmp_
     fill(owner)
     newer = tmp_path / "migrations"
     newer.mkdir()
-    (newer / "0001.sql").write_text((MIGRATIONS / "0001.sql").read_text(encoding="utf-8"), encoding="utf-8")
-    (newer / "0002.sql").write_text(
+    for script in MIGRATIONS.glob("*.sql"):
+        (newer / script.name).write_text(script.read_text(encoding="utf-8"), encoding="utf-8")
+    (newer / "0003.sql").write_text(
         "ALTER TABLE entity ADD COLUMN note TEXT;\nUPDATE entity SET note = 'a; b';\n", encoding="utf-8"
     )
     store = SqliteStore(owner.path, owner.notify, migrations=newer)
@@ -150,10 +151,10 @@ def test_an_older_file_is_brought_up_to_date_with_its_content(owner: Owner, tmp_
     store.close()
     with closing(sqlite3.connect(owner.path)) as plain:
         assert plain.execute("SELECT note FROM entity").fetchall() == [("a; b",)]
-        assert plain.execute("PRAGMA user_version").fetchone() == (2,)
+        assert plain.execute("PRAGMA user_version").fetchone() == (3,)
     text = refused(owner)
-    assert "store version 2" in text
-    assert "this one knows 1" in text
+    assert "store version 3" in text
+    assert "this one knows 2" in text
     assert "install that version" in text
 
 
@@ -161,8 +162,8 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(owner: Owner, tmp_path
     fill(owner)
     newer = tmp_path / "migrations"
     newer.mkdir()
-    (newer / "0002.sql").write_text("DELETE FROM meta;\nALTER TABLE nothing ADD COLUMN note TEXT;\n", encoding="utf-8")
-    with pytest.raises(StoreError, match="from version 1 to 2, and was left as it is"):
+    (newer / "0003.sql").write_text("DELETE FROM meta;\nALTER TABLE nothing ADD COLUMN note TEXT;\n", encoding="utf-8")
+    with pytest.raises(StoreError, match="from version 2 to 3, and was left as it is"):
         SqliteStore(owner.path, owner.notify, migrations=newer)
     store = owner.sqlite()
     assert len(list(store.index(1))) == 10

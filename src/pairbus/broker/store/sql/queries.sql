@@ -1,17 +1,26 @@
--- Queries by name. What put_meta, put_payload and put_seen have after VALUES is repeated for as many rows as are written
+-- Queries by name. What put_meta, put_copy, put_payload and put_seen have after VALUES is repeated for as many rows as are written
 -- at once. {keys} stands for a list of keys.
 
 -- name: entities
 -- All entities, for opening.
-SELECT id, path, description, next_sequence FROM entity ORDER BY id;
+SELECT id, path, description, next_sequence, kind, created, updated, accessed FROM entity ORDER BY id;
 
 -- name: put_entity
 -- A new entity or new settings. The sequence never goes back, whatever the entity knew when it was journalled.
-INSERT INTO entity (id, path, description, next_sequence) VALUES (?, ?, ?, ?)
+INSERT INTO entity (id, path, description, next_sequence, kind, created, updated, accessed)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
     path = excluded.path,
     description = excluded.description,
-    next_sequence = max(next_sequence, excluded.next_sequence);
+    next_sequence = max(next_sequence, excluded.next_sequence),
+    kind = excluded.kind,
+    created = excluded.created,
+    updated = excluded.updated,
+    accessed = excluded.accessed;
+
+-- name: subscriptions
+-- Entities whose messages may have their bodies elsewhere.
+SELECT id FROM entity WHERE kind = 'subscription';
 
 -- name: raise_sequence
 -- Messages up to a sequence number were stored.
@@ -27,30 +36,30 @@ SELECT key, state, expires, due, session, size FROM meta WHERE key BETWEEN ? AND
 -- name: load_range
 -- Neighbours. CROSS JOIN: SQLite is to walk through meta and look up bodies, not the other way round.
 SELECT meta.key, state, enqueued, expires, due, session, deliveries, body
-FROM meta CROSS JOIN payload ON payload.key = meta.key
+FROM meta CROSS JOIN payload ON payload.key = ifnull(body_key, meta.key)
 WHERE meta.key BETWEEN ? AND ? ORDER BY meta.key;
 
 -- name: load_keys
 SELECT meta.key, state, enqueued, expires, due, session, deliveries, body
-FROM meta CROSS JOIN payload ON payload.key = meta.key
+FROM meta CROSS JOIN payload ON payload.key = ifnull(body_key, meta.key)
 WHERE meta.key IN ({keys});
 
 -- name: browse
 -- Messages from a key on.
 SELECT meta.key, state, enqueued, expires, due, session, deliveries, body
-FROM meta CROSS JOIN payload ON payload.key = meta.key
+FROM meta CROSS JOIN payload ON payload.key = ifnull(body_key, meta.key)
 WHERE meta.key BETWEEN ? AND ? ORDER BY meta.key LIMIT ?;
 
 -- name: expired
 -- Served by meta_expiry, as next_expiry is: the conditions are those of the index.
 SELECT meta.key, state, enqueued, expires, due, session, deliveries, body
-FROM meta CROSS JOIN payload ON payload.key = meta.key
+FROM meta CROSS JOIN payload ON payload.key = ifnull(body_key, meta.key)
 WHERE meta.key >> 40 = ? AND expires IS NOT NULL AND state <> 2 AND expires <= ? ORDER BY expires LIMIT ?;
 
 -- name: due
 -- Served by meta_due, as next_due is.
 SELECT meta.key, state, enqueued, expires, due, session, deliveries, body
-FROM meta CROSS JOIN payload ON payload.key = meta.key
+FROM meta CROSS JOIN payload ON payload.key = ifnull(body_key, meta.key)
 WHERE meta.key >> 40 = ? AND state = 2 AND due <= ? ORDER BY due LIMIT ?;
 
 -- name: next_expiry
@@ -63,6 +72,11 @@ SELECT min(due) FROM meta WHERE key >> 40 = ? AND state = 2;
 -- An empty text stands for no time, the number 0 for no session.
 REPLACE INTO meta (key, state, enqueued, expires, due, session, deliveries, size)
 VALUES (?, ?, ?, nullif(?, ''), nullif(?, ''), nullif(?, 0), ?, ?);
+
+-- name: put_copy
+-- A message whose body is under another key.
+REPLACE INTO meta (key, state, enqueued, expires, due, session, deliveries, size, body_key)
+VALUES (?, ?, ?, nullif(?, ''), nullif(?, ''), nullif(?, 0), ?, ?, ?);
 
 -- name: put_payload
 REPLACE INTO payload (key, body) VALUES (?, ?);
@@ -90,6 +104,24 @@ DELETE FROM payload WHERE key BETWEEN ? AND ?;
 
 -- name: remove_payload_keys
 DELETE FROM payload WHERE key IN ({keys});
+
+-- name: body_keys
+-- Which bodies messages name that are about to get one of their own.
+SELECT body_key FROM meta WHERE key IN ({keys}) AND body_key IS NOT NULL;
+
+-- name: remove_copies_range
+-- Messages that may have their bodies elsewhere, as may those of the next two.
+DELETE FROM meta WHERE key BETWEEN ? AND ? RETURNING key, body_key;
+
+-- name: remove_copies_keys
+DELETE FROM meta WHERE key IN ({keys}) RETURNING key, body_key;
+
+-- name: remove_some_copies
+DELETE FROM meta WHERE key IN (SELECT key FROM meta WHERE key BETWEEN ? AND ? LIMIT ?) RETURNING key, body_key;
+
+-- name: remove_bodies_keys
+-- Bodies that no message names any more.
+DELETE FROM payload WHERE key IN ({keys}) AND NOT EXISTS (SELECT * FROM meta WHERE body_key = payload.key);
 
 -- name: session_states
 SELECT session, state FROM session_state WHERE entity = ? ORDER BY session;

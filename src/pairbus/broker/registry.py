@@ -1,0 +1,262 @@
+"""The entities of a namespace by their paths: what receives, what can be sent to, and what forwards to what."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from pairbus.broker.entities.queue import Queue
+from pairbus.broker.entities.runtime import Runtime
+from pairbus.broker.entities.sessions import Sessions
+from pairbus.broker.entities.settings import MAX_PATH, MINUTE, QueueSettings
+from pairbus.broker.entities.topic import Topic
+from pairbus.broker.nodes.consumers import Consumers
+from pairbus.broker.refusals import Answer, EntityExistsError, disabled, not_found, store_failed
+from pairbus.broker.store.base import EntityKind, EntityRow, Store, StoreError
+from pairbus.errors import OptionError
+
+DEAD_LETTER = "/$deadletterqueue"
+DEAD_LETTER_PATH = "/$DeadLetterQueue"
+MAX_HOPS = 4
+"""How often a message is forwarded, at most."""
+ACCESS_NOTED = MINUTE
+"""How far behind the stored time of the last use may be, in milliseconds."""
+
+
+@dataclass(slots=True)
+class QueueNode:
+    """A queue with those who wait for its messages, and its sessions if it has any.
+
+    :ivar row: the queue as it is stored; that of a subscription says what the subscription is.
+    :ivar opened_at: when the broker has begun to serve it, which counts as a use.
+    :ivar forward_to: the path of the entity to which all its messages go; None: they stay.
+    """
+
+    queue: Queue
+    consumers: Consumers
+    sessions: Sessions | None
+    row: EntityRow
+    opened_at: int
+    forward_to: str | None = None
+
+    @property
+    def runtime(self) -> Runtime:
+        """What is known of it now."""
+        queue, dead = self.queue, self.queue.dead
+        here = queue.active_count + len(queue.deferred)
+        return Runtime(
+            active_message_count=0 if self.forward_to is not None else here,
+            dead_letter_message_count=0 if dead is None else dead.active_count + len(dead.deferred),
+            scheduled_message_count=queue.scheduled_count,
+            transfer_message_count=here if self.forward_to is not None else 0,
+            size_in_bytes=queue.size + (0 if dead is None else dead.size),
+            created_at=self.row.created,
+            updated_at=self.row.updated,
+            accessed_at=max(queue.used_at, 0 if dead is None else dead.used_at, self.row.accessed),
+        )
+
+
+class Registry:
+    """What one namespace has.
+
+    :param clock: tells the time, in milliseconds since the epoch.
+    :param tokens: makes lock tokens, 16 random bytes each.
+    """
+
+    def __init__(self, store: Store, *, clock: Callable[[], int], tokens: Callable[[], bytes]) -> None:
+        self.store = store
+        self.clock = clock
+        self._topics: dict[str, Topic] = {}
+        self._tokens = tokens
+        self._nodes: dict[str, QueueNode] = {}
+        self._last_id = 0
+        self._resting: dict[str, bool] = {}
+        """Whether what an entity forwards comes to rest somewhere, as far as somebody has asked."""
+
+    def note_id(self, number: int) -> None:
+        """Never give a new entity this id."""
+        self._last_id = max(self._last_id, number)
+
+    def new_row(self, path: str, description: str, kind: EntityKind) -> EntityRow:
+        """Return a new entity, and journal it."""
+        self._last_id += 1
+        now = self.clock()
+        row = EntityRow(self._last_id, path, description, 1, kind, now, now)
+        self.store.journal.entities.append(row)
+        return row
+
+    def changed_row(self, row: EntityRow, description: str) -> EntityRow:
+        """Return an entity with another description, and journal it."""
+        row = row._replace(description=description, updated=self.clock())
+        self.store.journal.entities.append(row)
+        return row
+
+    def check_path(self, kind: str, path: str) -> None:
+        """Refuse a path that no entity can have, or that one has already."""
+        if not path or len(path) > MAX_PATH or path.strip("/") != path or "//" in path:
+            raise OptionError(kind, path, f"a path of 1 to {MAX_PATH} characters, without a slash at its ends")
+        if path.lower() in self._nodes or path.lower() in self._topics:
+            raise EntityExistsError(kind, path)
+
+    def when_durable(self, path: str, answer: Answer) -> None:
+        """Have somebody answered once what was journalled is durable."""
+
+        def durable(error: StoreError | None) -> None:
+            answer(None if error is None else store_failed(path, error))
+
+        self.store.journal.durable.append(durable)
+
+    # --- queues --------------------------------------------------------------------------------------------------
+
+    def open_queue(self, row: EntityRow, settings: QueueSettings, dead_row: EntityRow) -> QueueNode:
+        """Serve a queue and its dead-letter queue."""
+        queue = Queue(row, settings, self.store, self._tokens)
+        queue.dead = Queue(dead_row, QueueSettings.from_json(dead_row.description), self.store, self._tokens)
+        for each, stored in ((queue, row), (queue.dead, dead_row)):
+            sessions = None
+            if each.settings.requires_session:
+                sessions = Sessions(each, self.store.session_states(each.id))
+            consumers = Consumers(each, sessions, self.clock)
+            self._nodes[each.path.lower()] = QueueNode(each, consumers, sessions, stored, self.clock())
+        self._direct(queue)
+        return self._nodes[queue.path.lower()]
+
+    def change_queue(self, node: QueueNode, description: str, settings: QueueSettings) -> None:
+        """Give a queue other settings, and journal them; those who may not receive any more are sent away."""
+        queue = node.queue
+        queue.used_at = self.clock()
+        node.row = self.changed_row(node.row, description)
+        if queue.dead is not None:
+            dead = self._nodes[queue.dead.path.lower()]
+            queue.dead.change_settings(dead_settings(settings))
+            dead.row = self.changed_row(dead.row, queue.dead.settings.to_json())
+        self.set_settings(node, settings)
+
+    def set_settings(self, node: QueueNode, settings: QueueSettings) -> None:
+        """Have other settings from now on, which follow from what is stored elsewhere."""
+        node.queue.change_settings(settings)
+        self._direct(node.queue)
+        if settings.status.gives_messages:
+            node.consumers.serve()
+        else:
+            node.consumers.send_away(disabled(node.queue.path))
+
+    def close_queue(self, node: QueueNode) -> None:
+        """Delete a queue with its dead-letter queue and all their messages, and journal that."""
+        for queue in (node.queue, node.queue.dead):
+            if queue is not None:
+                queue.is_deleted = True
+                self._nodes.pop(queue.path.lower()).consumers.send_away(not_found(queue.path))
+                self.store.journal.dropped.append(queue.id)
+        self._resting.clear()
+
+    def find(self, path: str) -> QueueNode | None:
+        """Return what can be received from by its path; names are compared case-insensitively."""
+        return self._nodes.get(path.strip("/").lower())
+
+    def get(self, path: str) -> QueueNode:
+        """Return what can be received from by its path, or refuse."""
+        node = self.find(path)
+        if node is None:
+            raise not_found(path)
+        return node
+
+    def __iter__(self) -> Iterator[QueueNode]:
+        return iter(self._nodes.values())
+
+    def last_use(self, node: QueueNode, now: int) -> int:
+        """Return when a queue or its dead-letter queue was last used: now, if somebody waits for messages."""
+        both = [node] if node.queue.dead is None else [node, self._nodes[node.queue.dead.path.lower()]]
+        if any(len(each.consumers) for each in both) or node.queue.scheduled_count:
+            node.queue.used_at = now
+        return max(max(each.queue.used_at, each.opened_at) for each in both)
+
+    def note_access(self, node: QueueNode) -> None:
+        """Store when a queue was last used, if what is stored is too far behind."""
+        used_at = node.queue.used_at
+        if used_at - node.row.accessed >= ACCESS_NOTED:
+            node.row = node.row._replace(accessed=used_at)
+            self.store.journal.entities.append(node.row)
+
+    # --- sending and forwarding ----------------------------------------------------------------------------------
+
+    def find_destination(self, path: str) -> Queue | Topic | None:
+        """Return a queue or a topic by its path; neither dead-letter queues nor subscriptions can be sent to."""
+        path = path.strip("/").lower()
+        node = self._nodes.get(path)
+        if node is not None and node.row.kind == EntityKind.QUEUE and node.queue.dead is not None:
+            return node.queue
+        return self._topics.get(path)
+
+    def find_topic(self, path: str) -> Topic | None:
+        """Return a topic by its path."""
+        return self._topics.get(path.strip("/").lower())
+
+    def all_topics(self) -> list[Topic]:
+        """Return the topics, by name."""
+        return [self._topics[path] for path in sorted(self._topics)]
+
+    def get_destination(self, path: str) -> Queue | Topic:
+        """Return what can be sent to by its path, or refuse."""
+        found = self.find_destination(path)
+        if found is None:
+            raise not_found(path)
+        return found
+
+    def open_topic(self, topic: Topic) -> None:
+        """Serve a topic."""
+        self._topics[topic.path.lower()] = topic
+        self._resting.clear()
+
+    def close_topic(self, topic: Topic) -> None:
+        """Delete a topic, which has no subscriptions any more, and journal that."""
+        topic.is_deleted = True
+        del self._topics[topic.path.lower()]
+        self.store.journal.dropped.append(topic.id)
+        self._resting.clear()
+
+    def _direct(self, queue: Queue) -> None:
+        """Have messages go to those who wait, or to where they are forwarded."""
+        targets = [(queue, queue.settings.forward_to)]
+        if queue.dead is not None:
+            targets.append((queue.dead, queue.settings.forward_dead_lettered_messages_to))
+        for each, forward_to in targets:
+            node = self._nodes[each.path.lower()]
+            node.forward_to = forward_to
+            each.on_available = node.consumers.message_came if forward_to is None else partial(self.forward, node)
+        self._resting.clear()
+
+    def forward(self, node: QueueNode, _session: str | None = None) -> None:
+        """Let the messages of a queue go to where they are forwarded, if they come to rest somewhere."""
+        target = self.find_destination(node.forward_to or "")
+        if target is None:
+            return
+        path = node.queue.path
+        rests = self._resting.get(path)
+        if rests is None:
+            rests = self._resting[path] = self._comes_to_rest(target)
+        if rests:
+            node.queue.forward(target, self.clock())
+
+    def _comes_to_rest(self, target: Queue | Topic) -> bool:
+        """Tell whether messages need no more hops than the cloud allows, and do not go round for ever."""
+        reached = {target}
+        for _ in range(MAX_HOPS):
+            reached = {further for each in reached for further in self._forwards_of(each)}
+        return not reached
+
+    def _forwards_of(self, at: Queue | Topic) -> Iterator[Queue | Topic]:
+        queues = [at] if isinstance(at, Queue) else [subscription.queue for subscription in at.subscriptions]
+        for queue in queues:
+            target = self.find_destination(queue.settings.forward_to or "")
+            if target is not None:
+                yield target
+
+
+def dead_settings(settings: QueueSettings) -> QueueSettings:
+    """Return the settings of a queue's dead-letter queue."""
+    return QueueSettings(
+        lock_duration=settings.lock_duration,
+        max_delivery_count=2**31 - 1,
+        max_size_in_megabytes=settings.max_size_in_megabytes,
+        max_message_size_in_kilobytes=settings.max_message_size_in_kilobytes,
+    )

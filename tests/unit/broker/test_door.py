@@ -1,0 +1,300 @@
+"""The one port, on real sockets: who is let in where, and who is cut."""
+
+import asyncio
+import errno
+import logging
+import socket
+import ssl
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+
+import pytest
+from tests.unit.broker.wire import turns
+
+from pairbus.broker.certificates import own_certificate, server_context
+from pairbus.broker.door import Door
+from pairbus.broker.web import Request, Response
+
+SOON = 5.0
+TLS_RECORD = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+"""How a client's first words in TLS begin."""
+
+
+class Amqp(asyncio.Protocol):
+    """What AMQP would be: says back what it gets; "open" is its open."""
+
+    def __init__(self, arrived: Callable[[], None]) -> None:
+        self._arrived = arrived
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        assert self._transport is not None
+        self._transport.write(b"amqp:" + data)
+        if b"open" in data:
+            self._arrived()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        del exc
+        self._arrived()
+
+
+async def hello(request: Request) -> Response:
+    await asyncio.sleep(0)
+    return Response(HTTPStatus.OK, request.path.encode())
+
+
+@asynccontextmanager
+async def a_door(
+    *, patience: float = 60.0, seats: int = 100, tls: ssl.SSLContext | None = None
+) -> AsyncGenerator[tuple[Door, int]]:
+    loop = asyncio.get_running_loop()
+    door = Door(loop, Amqp, hello, patience=patience, seats=seats, tls=tls)
+    async with asyncio.timeout(30):
+        port = await door.open("127.0.0.1", 0)
+        try:
+            yield door, port
+        finally:
+            await door.close(1)
+
+
+class Caller:
+    """A client."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    async def until_cut(self) -> bytes:
+        """Return what comes before the end."""
+        try:
+            return await asyncio.wait_for(self.reader.read(), SOON)
+        except ConnectionError:
+            return b""
+        finally:
+            self.writer.close()
+
+
+async def call(port: int, said: bytes = b"", tls: ssl.SSLContext | None = None) -> Caller:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
+    if said:
+        writer.write(said)
+        await writer.drain()
+    return Caller(reader, writer)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """The server's context and a client's."""
+    files = own_certificate(tmp_path_factory.mktemp("tls"), "127.0.0.1")
+    return server_context(files), ssl.create_default_context(cafile=str(files.ca))
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_the_first_byte_tells_what_is_spoken(
+    certificate: tuple[ssl.SSLContext, ssl.SSLContext], *, secure: bool
+) -> None:
+    async def scenario() -> None:
+        server, client = certificate
+        async with a_door(tls=server) as (door, port):
+            tls = client if secure else None
+            amqp = await call(port, b"AMQP", tls)
+            assert await amqp.reader.readexactly(9) == b"amqp:AMQP"
+            assert len(door.room) == 1, "it has not opened its connection"
+            amqp.writer.write(b"open")
+            assert await amqp.reader.readexactly(9) == b"amqp:open"
+            assert len(door.room) == 0
+            http = await call(port, b"GET /here HTTP/1.0\r\n\r\n", tls)
+            assert (await http.until_cut()).endswith(b"\r\n\r\n/here")
+            for said in (b"\x00\x00", b"\xff", b" GET / HTTP/1.1"):
+                assert await (await call(port, said, tls)).until_cut() == b""
+            amqp.writer.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("said", "answer"),
+    [
+        (b"", b""),
+        (b"A", b"amqp:A"),
+        (b"GET / HTTP/1.1\r\n", b"HTTP/1.1 408 "),
+        (TLS_RECORD, b""),
+    ],
+)
+def test_who_does_not_go_on_is_cut(
+    certificate: tuple[ssl.SSLContext, ssl.SSLContext], said: bytes, answer: bytes
+) -> None:
+    async def scenario() -> None:
+        async with a_door(patience=0.1, tls=certificate[0]) as (door, port):
+            caller = await call(port, said)
+            assert (await caller.until_cut()).startswith(answer)
+            assert len(door.room) == 0
+
+    asyncio.run(scenario())
+
+
+def test_who_is_silent_after_the_handshake_is_cut(certificate: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    async def scenario() -> None:
+        async with a_door(patience=1, tls=certificate[0]) as (_, port):
+            caller = await call(port, tls=certificate[1])
+            assert await caller.until_cut() == b""
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("said", [b"\x16\x03\x01\x00\x05hello", TLS_RECORD[:5]])
+def test_a_handshake_that_fails_harms_nobody(
+    certificate: tuple[ssl.SSLContext, ssl.SSLContext], caplog: pytest.LogCaptureFixture, said: bytes
+) -> None:
+    async def scenario() -> None:
+        async with a_door(tls=certificate[0]) as (door, port):
+            caller = await call(port, said)
+            if caller.writer.can_write_eof():
+                caller.writer.write_eof()
+            await caller.until_cut()
+            while len(door.room):
+                await turns(1)
+
+    asyncio.run(scenario())
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_tls_that_is_not_spoken_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with a_door() as (door, port):
+            for _ in range(3):
+                assert await (await call(port, TLS_RECORD)).until_cut() == b""
+            assert len(door.room) == 0
+
+    asyncio.run(scenario())
+    assert [record.getMessage() for record in caplog.records if "--tls" in record.getMessage()] == [
+        "a client speaks TLS, which this broker was not told to do; start it with --tls"
+    ]
+
+
+def test_when_too_many_wait_the_longest_is_cut() -> None:
+    async def scenario() -> None:
+        async with a_door(seats=3) as (door, port):
+            first, *others = [await call(port) for _ in range(4)]
+            assert await first.until_cut() == b""
+            others[0].writer.write(b"AMQP open")
+            assert await others[0].reader.readexactly(14) == b"amqp:AMQP open"
+            assert len(door.room) == 2
+            for other in others:
+                other.writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_without_a_file_for_another_connection_the_longest_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        async with a_door() as (door, port):
+            first = await call(port)
+            while not len(door.room):
+                await turns(1)
+            refuse_once(monkeypatch)
+            second = await call(port, b"AMQP")
+            assert await first.until_cut() == b""
+            assert await second.reader.readexactly(9) == b"amqp:AMQP"
+            second.writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_without_any_file_it_tries_again(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("pairbus.broker.door._PAUSE", 0.05)
+
+    async def scenario() -> None:
+        async with a_door() as (_, port):
+            refuse_once(monkeypatch)
+            caller = await call(port, b"AMQP")
+            assert await caller.reader.readexactly(9) == b"amqp:AMQP"
+            caller.writer.close()
+
+    asyncio.run(scenario())
+    assert "ulimit -n" in caplog.text
+
+
+def refuse_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the next connection not be accepted, as when there are too many open files."""
+    accept = socket.socket.accept
+
+    def refuse(listener: socket.socket) -> object:
+        monkeypatch.setattr(socket.socket, "accept", accept)
+        raise OSError(errno.EMFILE, "Too many open files", listener)
+
+    monkeypatch.setattr(socket.socket, "accept", refuse)
+
+
+def test_the_end_is_orderly() -> None:
+    """Who waits is cut, who is idle is sent away, and who is being answered is answered first."""
+    at_work, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(request: Request) -> Response:
+        at_work.set()
+        await go_on.wait()
+        return Response(HTTPStatus.OK, request.path.encode())
+
+    async def scenario() -> None:
+        door = Door(asyncio.get_running_loop(), Amqp, slow)
+        port = await door.open("127.0.0.1", 0)
+        waiting, answered = await call(port), await call(port, b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
+        await at_work.wait()
+        closing = asyncio.create_task(door.close(SOON))
+        assert await waiting.until_cut() == b""
+        assert not closing.done()
+        go_on.set()
+        assert (await answered.until_cut()).endswith(b"/x")
+        await closing
+        with pytest.raises(ConnectionRefusedError):
+            await call(port)
+
+    asyncio.run(scenario())
+
+
+def test_a_handler_without_end_does_not_keep_the_door_open() -> None:
+    at_work = asyncio.Event()
+
+    async def endless(_request: Request) -> Response:
+        at_work.set()
+        return await asyncio.get_running_loop().create_future()
+
+    async def scenario() -> None:
+        door = Door(asyncio.get_running_loop(), Amqp, endless)
+        port = await door.open("127.0.0.1", 0)
+        caller = await call(port, b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
+        await at_work.wait()
+        await asyncio.wait_for(door.close(0.05), SOON)
+        assert await caller.until_cut() == b""
+
+    asyncio.run(scenario())
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    async def scenario() -> None:
+        async with a_door() as (_, port):
+            other = Door(asyncio.get_running_loop(), Amqp, hello)
+            with pytest.raises(OSError, match=rf"(?i)address already in use.*{port}"):
+                await other.open("127.0.0.1", port)
+
+    asyncio.run(scenario())
+
+
+def test_all_addresses_of_a_host_have_the_same_port() -> None:
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        door = Door(loop, Amqp, hello)
+        port = await door.open("localhost", 0)
+        for address in {str(each[4][0]) for each in await loop.getaddrinfo("localhost", port)}:
+            reader, writer = await asyncio.open_connection(address, port)
+            writer.write(b"AMQP")
+            assert await reader.readexactly(9) == b"amqp:AMQP"
+            writer.close()
+        await door.close(1)
+
+    asyncio.run(scenario())
