@@ -16,6 +16,7 @@ from pairbus.aio.transport import Transport
 from pairbus.core.backoff import Backoff
 from pairbus.core.lifecycle import SharedFate, Side
 from pairbus.core.routing import Destinations
+from pairbus.core.verdict import Cause
 from pairbus.instrument.hooks import Instrument
 
 _LOGGER = logging.getLogger(__name__)
@@ -54,7 +55,8 @@ class Syphon:
         monotonic: Callable[[], float] = time.monotonic,
         utc: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._transports = (primary, secondary)
+        self._primary = primary
+        self._secondary = secondary
         self._retry_interval = retry_interval
         self._fault = fault
         self._monotonic = monotonic
@@ -96,7 +98,7 @@ class Syphon:
                 _LOGGER.warning("%s has not finished within %g s and is cancelled", task.get_name(), LAST_BURSTS)
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-        await asyncio.gather(*(transport.close() for transport in self._transports))
+        await asyncio.gather(self._primary.close(), self._secondary.close())
 
     def report(self) -> Report:
         """Tell what was done so far, and what waits."""
@@ -127,7 +129,8 @@ class Syphon:
                 await mover.move(stop=self._stop)
             except Exception as error:  # a pump goes on as long as the syphon runs
                 level = logging.DEBUG if self._monotonic() - failed_at < SAME_FAILURE else logging.WARNING
-                _LOGGER.log(level, "%s fails and is tried again: %r", mover.queue, error, exc_info=True)
+                is_bug = self._secondary.facts(error).cause is Cause.UNEXPECTED
+                _LOGGER.log(level, "%s fails and is tried again: %r", mover.queue, error, exc_info=is_bug)
                 failed_at = self._monotonic()
                 await pause(self._retry_interval, self._stop)
         await mover.release()

@@ -8,9 +8,7 @@ is taken as it comes off the wire, put into a batch as it is, and what follows e
 # ruff: noqa: SLF001 (what this module is for; a test pins each use to the SDK that is installed)
 
 import asyncio
-import re
 from collections.abc import Callable, Coroutine, Sequence
-from datetime import timedelta
 from typing import Any, Final, Literal, Self, TypeVar, cast
 
 from azure.servicebus import ServiceBusReceivedMessage
@@ -18,7 +16,6 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBu
 
 from pairbus.aio.attempt import cancel, within
 from pairbus.aio.transport import Outgoing
-from pairbus.core.verdict import ErrorFacts, facts_of
 
 T = TypeVar("T")
 
@@ -44,6 +41,7 @@ class Link:
     def __init__(self, owner: ServiceBusSender | ServiceBusReceiver) -> None:
         self._inside: Any = owner
         self._handlers: list[Any] = []
+        self._connections: list[Any] = []
         create_handler: Callable[[Any], None] = self._inside._create_handler
 
         def remembering(auth: object) -> None:
@@ -52,20 +50,29 @@ class Link:
 
         self._inside._create_handler = remembering
 
+    async def open(self) -> Self:
+        """Open it."""
+        await self._inside.__aenter__()
+        self._connections += [handler._connection for handler in self._handlers]
+        return self
+
     async def do(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:
         """Do something with it, or raise ``TimeoutError`` after so many seconds, and have its sockets closed."""
         return await within(seconds, work, overrun=self.cut)
 
     def cut(self) -> None:
-        """Close the sockets at once, without a word to the peer; the SDK leaves some open after a failure."""
+        """Close the sockets at once, without a word to the peer: the SDK forgets some after a failure."""
         for handler in self._handlers:
-            writer = getattr(getattr(handler._connection, "_transport", None), "writer", None)
-            if writer is not None:
-                writer.transport.abort()
+            self._connections.append(handler._connection)
             keep_alive, handler._keep_alive_thread = handler._keep_alive_thread, None
             if keep_alive is not None:
                 cancel(keep_alive)
+        for connection in self._connections:
+            writer = getattr(getattr(connection, "_transport", None), "writer", None)
+            if writer is not None:
+                writer.transport.abort()
         self._handlers.clear()
+        self._connections.clear()
 
     async def close(self) -> Exception | None:
         """Close it, in order if that can be done in a few seconds; never hangs, and returns what was in the way.
@@ -109,12 +116,18 @@ class QueueLink(Link):
 
     async def open(self) -> Self:
         """Open it."""
-        await self.receiver.__aenter__()
+        await super().open()
         self._inside._receive_context = _Always()
         self._link = self._inside._handler._link
         self._take_transfer = self._link._incoming_transfer
         self._link._incoming_transfer = self._incoming_transfer
         return self
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether the SDK has not put another link in its place, after an error that it kept to itself."""
+        handler = self._inside._handler
+        return handler is not None and handler._link is self._link
 
     async def _incoming_transfer(self, frame: Sequence[Any]) -> None:
         if frame[_DELIVERY_ID] is not None:
@@ -168,11 +181,6 @@ class EntityLink(Link):
         self._sender = sender
         self.last_used = 0.0
 
-    async def open(self) -> Self:
-        """Open it."""
-        await self._sender.__aenter__()
-        return self
-
     async def send(self, messages: Sequence[Outgoing]) -> None:
         """Send encoded messages as one batch."""
         batch = await self._sender.create_message_batch()
@@ -185,20 +193,6 @@ class EntityLink(Link):
         )
         await self._sender.send_messages(batch)
         self.last_used = asyncio.get_running_loop().time()
-
-
-_WAIT_AS_TOLD: Final = re.compile(r"wait (\d{1,4}) seconds?", re.IGNORECASE)
-
-
-def sdk_facts(error: BaseException) -> ErrorFacts:
-    """Gather what the rules need to know about an error of the SDK; a broker that is busy says for how long."""
-    told = _WAIT_AS_TOLD.search(str(error))
-    return facts_of(
-        error,
-        condition=getattr(error, "_condition", None),
-        status=getattr(error, "_status_code", None),
-        retry_after=timedelta(seconds=int(told[1])) if told else None,
-    )
 
 
 def receiver_of(client: ServiceBusClient, queue: str) -> QueueLink:

@@ -10,8 +10,9 @@ from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
+from pairbus.aio import sdk
 from pairbus.aio.relabel import read
-from pairbus.aio.sdk_links import EntityLink, Link, QueueLink, delivery_id, receiver_of, sdk_facts, sender_to
+from pairbus.aio.sdk_links import EntityLink, Link, QueueLink, delivery_id, receiver_of, sender_to
 from pairbus.aio.transport import Answers, Outgoing, Received, Settlement
 from pairbus.amqp import AmqpError, Message
 from pairbus.core.burst import Parked
@@ -23,6 +24,9 @@ from pairbus.core.verdict import IN_DOUBT, Cause, ErrorFacts
 _LOGGER = logging.getLogger(__name__)
 
 T = TypeVar("T")
+E = TypeVar("E", bound=BaseException)
+
+_UNSENT: Final = "_pairbus_unsent"
 
 LINKS_PER_ENTITY: Final = 4
 """How many batches may be under way to one entity."""
@@ -78,7 +82,7 @@ class SdkTransport:
 
     def facts(self, error: Exception) -> ErrorFacts:
         """Tell what the rules need to know about an error of the SDK."""
-        return sdk_facts(error)
+        return sdk.facts(error, begun=not getattr(error, _UNSENT, False))
 
     # --- sending -------------------------------------------------------------------------------------------------
 
@@ -88,19 +92,23 @@ class SdkTransport:
         entity = self._entities.setdefault(entity_key(destination), _Entity())
         async with entity.permits:
             link = entity.resting.pop() if entity.resting else None
-            is_new = link is None
+            opened = link is not None
             link = link or sender_to(self._client, destination)
             try:
-                if is_new:
+                if not opened:
                     await link.do(self._seconds, link.open())
+                    opened = True
                 await link.do(self._seconds, link.send(batch))
             except BaseException as error:
-                if isinstance(error, Exception) and not is_new and sdk_facts(error).cause not in IN_DOUBT:
+                if isinstance(error, Exception) and opened and sdk.facts(error).cause not in IN_DOUBT:
                     entity.resting.append(link)  # the broker has answered; the link is good
                 else:
                     self._discard(link)
                 if isinstance(error, TimeoutError):
-                    raise _timed_out(f"sending to {destination!r}", self._seconds) from error
+                    raise _marked(
+                        _timed_out(f"sending to {destination!r}", self._seconds), unsent=not opened
+                    ) from error
+                _marked(error, unsent=not opened)
                 raise
             entity.resting.append(link)
 
@@ -126,7 +134,7 @@ class SdkTransport:
             try:
                 return await self._on_queue(queue, receive, max(0.0, ends - began) + self._seconds)
             except ServiceBusError as error:
-                if loop.time() - began < LONG_WAIT or sdk_facts(error).cause not in IN_DOUBT:
+                if loop.time() - began < LONG_WAIT or sdk.facts(error).cause not in IN_DOUBT:
                     raise
 
     async def browse(self, queue: str, up_to: int) -> Sequence[Parked]:
@@ -182,7 +190,7 @@ class SdkTransport:
                 await _settle_one(link, _handle(each).message, settlement)
             except Exception as error:
                 answers[each.sequence_number] = error
-                if sdk_facts(error).cause is not Cause.SETTLEMENT:
+                if sdk.facts(error).cause is not Cause.SETTLEMENT:
                     raise
             else:
                 answers[each.sequence_number] = None
@@ -210,6 +218,9 @@ class SdkTransport:
         """Do something with the receiver of a queue; one that failed is replaced the next time."""
         queue = self._queues.setdefault(entity_key(path), _Queue())
         async with queue.lock:
+            if queue.link is not None and not queue.link.is_intact:
+                self._discard(queue.link)
+                queue.link = None
             link = queue.link or receiver_of(self._client, path)
             try:
                 if queue.link is None:
@@ -217,7 +228,7 @@ class SdkTransport:
                     queue.link = link
                 return await link.do(seconds, work(link))
             except BaseException as error:
-                if not isinstance(error, Exception) or sdk_facts(error).cause is not Cause.SETTLEMENT:
+                if not isinstance(error, Exception) or sdk.facts(error).cause is not Cause.SETTLEMENT:
                     queue.link = None
                     self._discard(link)
                 if isinstance(error, TimeoutError):
@@ -252,6 +263,12 @@ async def _close(link: Link) -> None:
 
 def _timed_out(what: str, seconds: float) -> OperationTimeoutError:
     return OperationTimeoutError(message=f"{what} took longer than {seconds:g} s")
+
+
+def _marked(error: E, *, unsent: bool) -> E:
+    """Remember of an error that nothing was sent before it: then nothing can have arrived."""
+    setattr(error, _UNSENT, unsent)
+    return error
 
 
 async def _settle_one(link: QueueLink, message: ServiceBusReceivedMessage, settlement: Settlement) -> None:
