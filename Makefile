@@ -25,6 +25,7 @@ test: $(INSTALLED) ## Run the tests
 	$(BIN)/pytest -n auto tests/unit/core --cov=pairbus.core --cov-branch --cov-fail-under=100
 	$(BIN)/pytest -n auto tests/unit --ignore=tests/unit/core
 	$(BIN)/pytest -n 4 tests/contract # which wait for the SDK more than they work
+	$(BIN)/pytest -n 4 tests/client # likewise
 
 interop: $(INSTALLED) ## Test the broker with clients that are not ours (Qpid Proton, Node.js), where they can be had
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group interop
@@ -49,7 +50,9 @@ bench: $(INSTALLED) ## Measure, side by side, as ratios of one run
 	$(BIN)/python bench/filters.py
 	PYTHONPATH=tests $(BIN)/python bench/broker.py
 	PYTHONPATH=tests $(BIN)/python bench/broker_limits.py
+	PYTHONPATH=tests $(BIN)/python bench/client.py
 	PYTHONPATH=tests $(BIN)/python bench/topics.py
+	$(BIN)/python bench/syphon.py
 
 chaos: $(INSTALLED) ## The long proofs: 10,000 simulated worlds, 200 kills of the broker, 1,000,000 damaged frames, 2,000 slow clients
 	$(BIN)/pairbus simulate --seeds 10000

@@ -10,9 +10,11 @@
     │   └── ParkedMessageTooLargeError  it no longer fits once rewritten (S8)
     ├── BacklogUnavailableError         neither the primary nor any backlog queue took the message (S5)
     ├── SendTimeoutError (TimeoutError) the caller's time ran out (S6, S7)
+    ├── CancelUnavailableError          a scheduled message cannot be cancelled while failover is engaged (S9)
     ├── FactoryEndedError               the factory takes no more operations (C1)
     │   ├── FactoryClosedError          it was closed
-    │   └── FactoryFaultedError         it has faulted; ``cause`` says why
+    │   ├── FactoryFaultedError         it has faulted; ``cause`` says why
+    │   └── FactoryForkedError          it was made in another process
     ├── IllegalMoveError (RuntimeError) a state machine was told what cannot happen: a bug
     ├── LedgerError (ValueError)        a ledger record cannot be read
     └── PricesError (ValueError)        a price file cannot be used
@@ -114,6 +116,14 @@ class SendTimeoutError(PairbusError, TimeoutError):
         super().__init__(f"{entity!r} did not accept the message within {timeout:g} s; {doubt} ({cause!r})")
 
 
+class CancelUnavailableError(PairbusError):
+    """Scheduled messages cannot be cancelled: only the primary knows their numbers, and it cannot be asked (S9)."""
+
+    def __init__(self, entity: str) -> None:
+        self.entity = entity
+        super().__init__(f"{entity!r} is failing over: cancel its scheduled messages when it is back")
+
+
 class FactoryEndedError(PairbusError):
     """The factory takes no more operations."""
 
@@ -132,6 +142,17 @@ class FactoryFaultedError(FactoryEndedError):
         self.cause = cause
         why = cause if isinstance(cause, str) else repr(cause)
         super().__init__(f"the factory has faulted: {why}; make a new one")
+
+
+class FactoryForkedError(FactoryEndedError):
+    """The factory was carried across a fork, which its connections and its thread were not."""
+
+    def __init__(self, made_in: int, used_in: int) -> None:
+        self.made_in = made_in
+        self.used_in = used_in
+        super().__init__(
+            f"the factory belongs to process {made_in}, and this is process {used_in}; make a new one after the fork"
+        )
 
 
 class IllegalMoveError(PairbusError, RuntimeError):

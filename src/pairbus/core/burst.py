@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from pairbus.core.envelope import Label
+from pairbus.core.envelope import SESSION_ID, Label
 from pairbus.core.naming import entity_key
 from pairbus.core.routing import DeadLetter, Deliver, Destinations, Ruling, Wait, WaitReason, route
 from pairbus.core.verdict import Cause, ErrorFacts
@@ -212,6 +212,9 @@ def _earliest(others: Iterable[Parked], own: Collection[int]) -> dict[_Session, 
 
 
 def _session_of(message: Parked) -> _Session | None:
+    properties = message.label.application_properties
+    if SESSION_ID not in properties and SESSION_ID.encode() not in properties:
+        return None  # most messages have none, and need not be unparked to see it
     routed = route(message.label)
     if not isinstance(routed, Deliver) or routed.label.session_id is None:
         return None

@@ -155,16 +155,18 @@ class ErrorFacts:
     :ivar cause: what went wrong.
     :ivar error: the error itself, to be raised as it is where the caller is to have it.
     :ivar retry_after: how long the broker asked to be left alone, if it did.
+    :ivar begun: whether anything may have been sent: not when no connection came about.
     """
 
     cause: Cause
     error: BaseException
     retry_after: timedelta | None = None
+    begun: bool = True
 
     @property
     def in_doubt(self) -> bool:
         """Whether the broker may have taken the message although an error came back (S7)."""
-        return self.cause in IN_DOUBT
+        return self.begun and self.cause in IN_DOUBT
 
 
 Classify: TypeAlias = Callable[[ErrorFacts], Verdict]
@@ -176,13 +178,14 @@ def facts_of(
     condition: str | None = None,
     status: int | None = None,
     retry_after: timedelta | None = None,
+    begun: bool = True,
 ) -> ErrorFacts:
     """Gather the facts of an error, with the AMQP condition or the status it came with if there was one.
 
     A class of the SDK that says something decides; the SDK's root is told apart by its condition, or by the
     error that it wraps, which tells a message that cannot be encoded from a link that was dropped.
     """
-    return ErrorFacts(_cause_of(error, condition, status), error, retry_after)
+    return ErrorFacts(_cause_of(error, condition, status), error, retry_after, begun)
 
 
 def _cause_of(error: BaseException, condition: str | None, status: int | None) -> Cause:

@@ -148,6 +148,11 @@ class Instrument:
         """Whether the messages' application properties are wanted by :meth:`begin`."""
         return self._tracer is not None
 
+    @property
+    def measures(self) -> bool:
+        """Whether anybody wants to know the messages' sizes, which cost time to find out; how many is always wanted."""
+        return bool(self._sinks) or self._tracer is not None
+
     def begin(
         self,
         namespace: str,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pairbus.core.backoff import Backoff
 from pairbus.core.burst import EARLIER_PAUSE, Decided, Lane, Outbound, Parked, Shelf, keeps_order, plan
-from pairbus.core.envelope import Label, park
+from pairbus.core.envelope import SESSION_ID, Label, park
 from pairbus.core.routing import DeadLetter, DeadLetterReason, Destinations, Wait, WaitReason
 from pairbus.core.verdict import Cause, ErrorFacts
 
@@ -113,6 +113,7 @@ def test_y5_its_own_messages_later_ones_and_messages_without_a_session_hold_noth
 def test_y5_only_messages_of_sessions_need_a_look_at_the_others() -> None:
     assert not keeps_order([])
     assert not keeps_order([parked(1), LOST])
+    assert not keeps_order([Parked(2, Label(application_properties={SESSION_ID: "a session without a destination"}))])
     assert keeps_order([parked(1), parked(2, session="")])
 
 

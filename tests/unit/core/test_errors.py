@@ -10,9 +10,11 @@ import pytest
 from pairbus import errors
 from pairbus.errors import (
     BacklogUnavailableError,
+    CancelUnavailableError,
     FactoryClosedError,
     FactoryEndedError,
     FactoryFaultedError,
+    FactoryForkedError,
     IllegalMoveError,
     LedgerError,
     MessageError,
@@ -37,9 +39,11 @@ BASES = {
     ParkedMessageTooLargeError: (MessageError,),
     BacklogUnavailableError: (PairbusError,),
     SendTimeoutError: (PairbusError, TimeoutError),
+    CancelUnavailableError: (PairbusError,),
     FactoryEndedError: (PairbusError,),
     FactoryClosedError: (FactoryEndedError,),
     FactoryFaultedError: (FactoryEndedError,),
+    FactoryForkedError: (FactoryEndedError,),
     IllegalMoveError: (PairbusError, RuntimeError),
     LedgerError: (PairbusError, ValueError),
     PricesError: (PairbusError, ValueError),
@@ -130,7 +134,17 @@ def test_the_tree_is_complete_and_drawn_as_it_is() -> None:
             "'orders' did not accept the message within 0.5 s; it may have arrived all the same (None)",
             {"entity": "orders", "timeout": 0.5, "cause": None, "maybe_sent": True},
         ),
+        (
+            CancelUnavailableError("orders"),
+            "'orders' is failing over: cancel its scheduled messages when it is back",
+            {"entity": "orders"},
+        ),
         (FactoryClosedError(), "the factory is closed; make a new one", {}),
+        (
+            FactoryForkedError(17, 18),
+            "the factory belongs to process 17, and this is process 18; make a new one after the fork",
+            {"made_in": 17, "used_in": 18},
+        ),
         (
             FactoryFaultedError("the disk is full"),
             "the factory has faulted: the disk is full; make a new one",

@@ -318,3 +318,8 @@ def test_3_1_a_class_that_the_sdk_has_added_since_is_an_outage() -> None:
 def test_3_1_a_bug_is_nobodys_outage() -> None:
     assert facts_of(KeyError("x")).cause is Cause.UNEXPECTED
     assert verdict_of(facts_of(KeyError("x"))) is Verdict.CALLERS
+
+
+def test_s7_what_was_never_begun_is_not_in_doubt() -> None:
+    assert not facts_of(ConnectionRefusedError(), begun=False).in_doubt
+    assert facts_of(ConnectionRefusedError()).in_doubt

@@ -1,0 +1,388 @@
+"""Moves parked messages from one backlog queue to where they belong (Y1 to Y5).
+
+A burst is received under lock, its locks are kept, its messages are unparked, sent in batches per destination,
+accounted for, and only then completed. The rules are those of :mod:`pairbus.core.burst`; this drives them, and knows
+neither who drives it (the application's pumps, a Spark task) nor what carries the messages.
+"""
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Final
+
+from pairbus.aio.attempt import cancel
+from pairbus.aio.relabel import relabelled
+from pairbus.aio.report import Report
+from pairbus.aio.transport import Outgoing, Received, Settlement, Transport
+from pairbus.core.burst import Decided, Lane, Outbound, Parked, Shelf, keeps_order, plan
+from pairbus.core.envelope import PATH
+from pairbus.core.forecast import LONG_POLL
+from pairbus.core.ledger import Kind, Stage
+from pairbus.core.routing import DeadLetter, Deliver, Destinations, Wait, WaitReason, route
+from pairbus.instrument.hooks import Instrument, Operation
+
+_LOGGER = logging.getLogger(__name__)
+
+BURST: Final = 200
+BATCH_BYTES: Final = 240 * 1024
+"""The most that is sent at once: the least of the tiers takes 256 KB, and a batch adds a few bytes to each message."""
+LONGEST_RENEWAL: Final = 20.0
+SHORTEST_RENEWAL: Final = 1.0
+REMEMBERED: Final = 100_000
+"""How many messages are remembered that were sent and could not be completed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How much a mover does at once.
+
+    :ivar burst: how many messages are received at once, which bounds its memory.
+    :ivar batch_bytes: how large a batch may be.
+    :ivar room: how many messages may wait under lock while those behind them are looked at.
+    :ivar retry_interval: how long, in seconds, a burst waits that could not be looked at.
+    """
+
+    burst: int = BURST
+    batch_bytes: int = BATCH_BYTES
+    room: int = 2 * BURST
+    retry_interval: float = 1.0
+
+
+class Mover:
+    """Moves the messages of one backlog queue. What it remembers may be lost at any time without harm.
+
+    :param source: carries messages of the secondary, where the queue is.
+    :param target: carries messages to the primary.
+    :param destinations: what is known about the destinations, shared by all movers of a process.
+    :param monotonic: a clock for pauses, in seconds.
+    :param utc: the time.
+    """
+
+    def __init__(
+        self,
+        queue: str,
+        source: Transport,
+        target: Transport,
+        *,
+        destinations: Destinations,
+        instrument: Instrument | None = None,
+        pace: Pace | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        utc: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.queue: Final = queue
+        self._source = source
+        self._target = target
+        self._destinations = destinations
+        self._instrument = instrument or Instrument()
+        self._pace = pace or Pace()
+        self._monotonic = monotonic
+        self._utc = utc
+        self._shelf = Shelf(self._pace.room)
+        self._shelved: dict[int, tuple[Received, WaitReason]] = {}
+        self._sent: dict[int, None] = {}
+        self._doubtful: dict[int, None] = {}
+        self._done = Report()
+        self._delivered: list[Received] = []
+        self._completing = asyncio.Lock()
+
+    def report(self) -> Report:
+        """Tell what it has done so far, and what waits."""
+        report = Report()
+        report.add(self._done)
+        for message, reason in self._shelved.values():
+            tally = report.of(_destination_of(message.parked))
+            tally.waiting[reason] += 1
+            tally.note_age(message.enqueued_at)
+        return report
+
+    async def move(
+        self,
+        *,
+        stop: asyncio.Event,
+        quota: int | None = None,
+        seconds: float | None = None,
+        wait: float = LONG_POLL,
+        until_empty: bool = False,
+    ) -> int:
+        """Move messages, burst by burst, and return how many were received.
+
+        What cannot be received because the queue fails is raised as it is; the next call goes on where this one ended.
+
+        :param stop: ends it; a burst that is under way is finished first.
+        :param quota: ends it after so many messages.
+        :param seconds: ends it after so long, and the burst that is then under way.
+        :param wait: how long one receive waits for messages, in seconds (Y2).
+        :param until_empty: ends it when no message comes that is not waiting already.
+        """
+        ends = math.inf if seconds is None else self._monotonic() + seconds
+        received = 0
+        while not stop.is_set() and (quota is None or received < quota):
+            now = self._monotonic()
+            if now >= ends:
+                break
+            await self._put_back(self._shelf.take_due(now))
+            due = min(ends, math.inf if self._shelf.wake_at is None else self._shelf.wake_at) - now
+            if self._shelf.full:
+                if until_empty:
+                    break
+                await pause(due, stop)
+                continue
+            most = self._pace.burst if quota is None else min(self._pace.burst, quota - received)
+            burst = await self._receive(most, max(0.0, min(wait, due)), stop)
+            received += len(burst)
+            if burst:
+                await self._carry(burst)
+            elif until_empty:
+                break
+        return received
+
+    async def release(self) -> None:
+        """Put back what waits, so that others can have it at once: nothing is held any more."""
+        await self._put_back(self._shelf.take_due(math.inf))
+
+    # --- receiving -----------------------------------------------------------------------------------------------
+
+    async def _receive(self, most: int, wait: float, stop: asyncio.Event) -> Sequence[Received]:
+        operation = self._begin(Kind.RECEIVE)
+        receiving = asyncio.ensure_future(self._source.receive(self.queue, most, wait))
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait({receiving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            burst = receiving.result() if receiving.done() else ()
+        except Exception as error:
+            operation.failed(error)
+            raise
+        finally:
+            cancel(receiving)  # what was on its way goes back when its lock ends
+            cancel(stopping)
+        parked_at = [each.enqueued_at for each in burst if each.enqueued_at is not None]
+        operation.done([each.parked.size for each in burst], oldest_at=min(parked_at, default=None))
+        return burst
+
+    async def _carry(self, received: Sequence[Received]) -> None:
+        under_way = {each.sequence_number: each for each in received}
+        for each in received:  # one whose lock ran out on the shelf may be here again
+            self._shelf.forget(each.sequence_number)
+            self._shelved.pop(each.sequence_number, None)
+        ended = asyncio.Event()
+        renewing = asyncio.create_task(self._keep_locks(under_way, ended))
+        try:
+            await self._carry_out(under_way)
+        finally:
+            ended.set()
+            await renewing
+
+    async def _carry_out(self, under_way: dict[int, Received]) -> None:
+        burst = [each.parked for each in under_way.values()]
+        others: Sequence[Parked] = ()
+        if keeps_order(burst):
+            try:
+                others = await self._browse(max(under_way))
+            except Exception as error:  # noqa: BLE001 (without it nobody knows which may go: all wait, Y5)
+                _LOGGER.debug("%s cannot be browsed: %r", self.queue, error)
+                again = Wait(WaitReason.UNEXPECTED, self._monotonic() + self._pace.retry_interval)
+                await self._decide([Decided(parked, again) for parked in burst], under_way)
+                return
+        planned = plan(
+            burst,
+            others=others,
+            sent_before=self._sent,
+            destinations=self._destinations,
+            batch_limit=self._pace.batch_bytes,
+            now=self._monotonic(),
+        )
+        outcomes = await asyncio.gather(
+            self._complete([under_way[parked.sequence_number] for parked in planned.sent_before], under_way),
+            self._decide(planned.decided, under_way),
+            *(self._deliver(lane, under_way) for lane in planned.lanes),
+            return_exceptions=True,  # a bug in one lane must not leave the others to themselves
+        )
+        for outcome in outcomes:
+            if outcome is not None:
+                raise outcome
+
+    async def _browse(self, up_to: int) -> Sequence[Parked]:
+        operation = self._begin(Kind.PEEK)
+        try:
+            seen = await self._source.browse(self.queue, up_to)
+        except Exception as error:
+            operation.failed(error)
+            raise
+        operation.done([0] * len(seen))
+        return seen
+
+    async def _keep_locks(self, under_way: Mapping[int, Received], ended: asyncio.Event) -> None:
+        ends = min(each.locked_until for each in under_way.values())
+        third = (ends - self._utc()).total_seconds() / 3
+        period = min(LONGEST_RENEWAL, max(SHORTEST_RENEWAL, third))
+        while not await pause(period, ended):
+            messages = list(under_way.values())
+            if messages:
+                operation = self._begin(Kind.RENEW)
+                self._tell(operation, await self._source.renew(self.queue, messages))
+
+    # --- sending -------------------------------------------------------------------------------------------------
+
+    async def _deliver(self, lane: Lane, under_way: dict[int, Received]) -> None:
+        while batch := lane.next_batch():
+            numbers = [each.parked.sequence_number for each in batch]
+            messages = [under_way[number] for number in numbers]
+            error = await self._send(lane.destination, batch, messages)
+            if error is None:
+                lane.accepted(batch, self._destinations)
+                self._note_delivered(lane.destination, messages)
+                await self._complete(messages, under_way)
+                continue
+            facts = self._target.facts(error)
+            if facts.in_doubt:
+                _remember(self._doubtful, numbers)
+            decided = lane.failed(batch, facts, self._destinations, self._monotonic())
+            await self._decide(decided, under_way)
+
+    async def _send(
+        self, destination: str, batch: Sequence[Outbound], messages: Sequence[Received]
+    ) -> Exception | None:
+        labels = [each.label for each in batch]
+        if self._instrument.traces:  # which may add a trace's context to messages that have none
+            carriers = [dict(label.application_properties) for label in labels]
+            labels = [
+                replace(label, application_properties=carrier) for label, carrier in zip(labels, carriers, strict=True)
+            ]
+        else:
+            carriers = ()
+        operation = self._instrument.begin(
+            self._target.namespace,
+            destination,
+            Kind.SEND,
+            Stage.SYPHON,
+            sizes=[each.parked.size for each in batch],
+            destination=destination,
+            carriers=carriers,
+        )
+        try:
+            now = self._utc()
+            outgoing = [
+                Outgoing(relabelled(message.message, label, now), label.session_id, message.parked.partition_key)
+                for message, label in zip(messages, labels, strict=True)
+            ]
+            await self._target.send(destination, outgoing)
+        except Exception as error:  # noqa: BLE001 (the rules say what becomes of the messages)
+            operation.failed(error, in_doubt=self._target.facts(error).in_doubt)
+            return error
+        operation.done([len(each.payload) for each in outgoing])  # ADR 0004: accounted for before it is completed
+        return None
+
+    def _note_delivered(self, destination: str, messages: Sequence[Received]) -> None:
+        tally = self._done.of(destination)
+        tally.delivered += len(messages)
+        for message in messages:
+            tally.note_age(message.enqueued_at)
+            if message.sequence_number in self._doubtful:
+                del self._doubtful[message.sequence_number]
+                tally.duplicates_suspected += 1
+        _remember(self._sent, (message.sequence_number for message in messages))
+
+    # --- settling ------------------------------------------------------------------------------------------------
+
+    async def _complete(self, messages: Sequence[Received], under_way: dict[int, Received]) -> None:
+        """Complete messages that were sent, together with those that others have sent in the meantime."""
+        self._delivered.extend(messages)
+        async with self._completing:
+            ready, self._delivered = self._delivered, []
+            if not ready:
+                return
+            answers = await self._settle(Kind.COMPLETE, ready, "complete")
+            for message, error in zip(ready, answers, strict=True):
+                number = message.sequence_number
+                under_way.pop(number, None)
+                if error is None:
+                    self._sent.pop(number, None)
+                elif number not in self._doubtful:  # it comes again, here or to another syphon, which would send it
+                    _remember(self._doubtful, [number])
+                    self._done.of(_destination_of(message.parked)).duplicates_suspected += 1
+
+    async def _decide(self, decided: Iterable[Decided], under_way: dict[int, Received]) -> None:
+        """Let messages wait, or dead-letter them."""
+        dead: dict[DeadLetter, list[Received]] = {}
+        for each in decided:
+            message = under_way[each.parked.sequence_number]
+            if isinstance(each.ruling, DeadLetter):
+                dead.setdefault(each.ruling, []).append(message)
+            else:
+                self._put_on_shelf(message, each.ruling, under_way)
+        for ruling, messages in dead.items():
+            answers = await self._settle(Kind.DEAD_LETTER, messages, ruling)
+            for message, error in zip(messages, answers, strict=True):
+                if error is None:
+                    under_way.pop(message.sequence_number, None)
+                    tally = self._done.of(_destination_of(message.parked))
+                    tally.dead_lettered[ruling.reason] += 1
+                    tally.note_age(message.enqueued_at)
+                else:
+                    again = Wait(WaitReason.UNEXPECTED, self._monotonic() + self._pace.retry_interval)
+                    self._put_on_shelf(message, again, under_way)
+
+    def _put_on_shelf(self, message: Received, ruling: Wait, under_way: dict[int, Received]) -> None:
+        under_way.pop(message.sequence_number, None)
+        self._shelf.put(message.sequence_number, ruling.until)
+        self._shelved[message.sequence_number] = message, ruling.reason
+
+    async def _put_back(self, numbers: Iterable[int]) -> None:
+        now = self._utc()
+        messages = [self._shelved.pop(number)[0] for number in numbers]
+        locked = [message for message in messages if message.locked_until > now]  # the others are back already
+        if locked:
+            await self._settle(Kind.ABANDON, locked, "abandon")
+
+    async def _settle(
+        self, kind: Kind, messages: Sequence[Received], settlement: Settlement
+    ) -> Sequence[Exception | None]:
+        operation = self._begin(kind)
+        answers = await self._source.settle(self.queue, messages, settlement)
+        self._tell(operation, answers)
+        return answers
+
+    # --- accounting ----------------------------------------------------------------------------------------------
+
+    def _begin(self, kind: Kind) -> Operation:
+        return self._instrument.begin(self._source.namespace, self.queue, kind, Stage.SYPHON)
+
+    def _tell(self, operation: Operation, answers: Sequence[Exception | None]) -> None:
+        """Record how an operation on several messages ended, those that failed apart."""
+        failures = [error for error in answers if error is not None]
+        if failures:
+            failed = self._begin(operation.started.kind)
+            failed.sizes = [0] * len(failures)
+            failed.failed(failures[0], in_doubt=self._source.facts(failures[0]).in_doubt)
+        if len(failures) < len(answers):
+            operation.done([0] * (len(answers) - len(failures)))
+
+
+async def pause(seconds: float, event: asyncio.Event) -> bool:
+    """Wait so long, or until something has happened, and tell whether it has."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
+
+
+def _remember(numbers: dict[int, None], more: Iterable[int]) -> None:
+    """Add to what is remembered, and forget the oldest when it is too much."""
+    numbers.update(dict.fromkeys(more))
+    while len(numbers) > REMEMBERED:
+        del numbers[next(iter(numbers))]
+
+
+def _destination_of(parked: Parked) -> str:
+    """Return where a message belongs, or nothing if it does not say so."""
+    routed = route(parked.label)
+    if isinstance(routed, Deliver):
+        return routed.destination
+    named = parked.label.application_properties.get(PATH)
+    return named if isinstance(named, str) else ""

@@ -1,0 +1,183 @@
+"""A pairing at work: what the senders of a paired factory share (S1, S5)."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
+
+from pairbus.aio import prober
+from pairbus.aio.attempt import Chores
+from pairbus.aio.lane import Lane
+from pairbus.aio.sdk import facts
+from pairbus.aio.watch import Seat, Watch
+from pairbus.core.health import HealthBook, State
+from pairbus.core.ledger import Stage
+from pairbus.core.naming import entity_key, namespace_label
+from pairbus.core.options import SendAvailabilityPairedNamespaceOptions
+from pairbus.core.rotation import Rotation
+from pairbus.core.sending import SendPolicy
+from pairbus.instrument.hooks import Instrument
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Both namespaces, and the SDK's clients that the links of the pairing are made of."""
+
+    primary: str
+    secondary: str
+    primary_client: ServiceBusClient
+    secondary_client: ServiceBusClient
+    check_secondary: Callable[[], None]
+    """Raises if the secondary's factory was closed or has faulted."""
+
+
+class Pairing:
+    """The health of the entities, the rotation, and the links to the backlog queues.
+
+    :param queues: the backlog queues that there are.
+    :param missing: those that had to be left out, and why (B5).
+    :param turned: told of each turn of an entity's health.
+    """
+
+    def __init__(
+        self,
+        options: SendAvailabilityPairedNamespaceOptions,
+        ends: Ends,
+        *,
+        queues: tuple[str, ...],
+        missing: Mapping[str, Exception],
+        chores: Chores,
+        instrument: Instrument,
+        random: Random,
+        turned: Callable[[str, State], None],
+    ) -> None:
+        self.options: Final = options
+        self.ends: Final = ends
+        self.missing: Final = missing
+        self.random: Final = random
+        self.rotation: Final = Rotation(queues, random)
+        self.policy: Final = SendPolicy(options.attempt_timeout.total_seconds(), options.on_outage, options.classify)
+        self._book = HealthBook(
+            failover_interval=options.failover_interval.total_seconds(),
+            ping_interval=options.ping_primary_interval.total_seconds(),
+        )
+        self._chores = chores
+        self._instrument = instrument
+        self._tell = turned
+        self._loop = asyncio.get_running_loop()
+        self._watches: dict[str, Watch] = {}
+        self._backlog: dict[str, Lane] = {}
+        self._probes: dict[Watch, Lane] = {}
+
+    @property
+    def watches(self) -> tuple[Watch, ...]:
+        """Every entity that was sent to."""
+        return tuple(self._watches.values())
+
+    def watch(self, entity: str) -> Watch:
+        """Return the watch over an entity, which all its senders share (S1)."""
+        key = entity_key(entity)
+        watch = self._watches.get(key)
+        if watch is None:
+            watch = self._watches[key] = Watch(self._book[entity], self._chores, ping=self._ping, turned=self._on_turn)
+        return watch
+
+    def take_seat(self, entity: str, make: Callable[[], ServiceBusSender]) -> Seat:
+        """Give a sender its link to an entity."""
+        watch = self.watch(entity)
+        seat = Seat(self._lane(make, entity, Stage.DIRECT))
+        watch.seats.add(seat)
+        if watch.health.state is not State.HEALTHY:
+            self._prepare(seat)
+        return seat
+
+    async def leave_seat(self, entity: str, seat: Seat) -> None:
+        """Close the link of a sender."""
+        self.watch(entity).seats.discard(seat)
+        await seat.lane.close()
+
+    def backlog(self, queue: str) -> Lane:
+        """Return the link to a backlog queue, which all senders share."""
+        lane = self._backlog.get(queue)
+        if lane is None:
+            lane = self._backlog[queue] = self._lane(
+                lambda: self.ends.secondary_client.get_queue_sender(queue), queue, Stage.PARK
+            )
+        return lane
+
+    def stop(self) -> None:
+        """Stop timers and pings, and let all sends that wait for a turn look again (C2)."""
+        for watch in self._watches.values():
+            watch.stop()
+
+    def abandon(self, why: str) -> None:
+        """End all that is under way."""
+        for lane in self._lanes():
+            lane.abandon(why)
+
+    async def close(self) -> None:
+        """Close all links."""
+        await asyncio.gather(*(lane.close() for lane in self._lanes()))
+
+    def _lanes(self) -> list[Lane]:
+        seats = [seat.lane for watch in self._watches.values() for seat in watch.seats]
+        return [*seats, *self._backlog.values(), *self._probes.values()]
+
+    def _lane(self, make: Callable[[], ServiceBusSender], entity: str, stage: Stage) -> Lane:
+        host = self.ends.primary if stage is Stage.DIRECT else self.ends.secondary
+        return Lane(
+            make,
+            namespace=namespace_label(host),
+            entity=entity,
+            stage=stage,
+            open_timeout=self.policy.attempt_timeout,
+            chores=self._chores,
+            instrument=self._instrument,
+        )
+
+    def _prepare(self, seat: Seat) -> None:
+        """Open the link to the backlog queue of a sender, so that failing over costs no connection set-up."""
+        queue = seat.choice.queue = self.rotation.choose(seat.choice.queue, self._loop.time())
+        if queue is not None:
+            self.backlog(queue).prepare_soon()
+
+    def _on_turn(self, watch: Watch, state: State) -> None:
+        if state is State.SUSPECT:
+            for seat in watch.seats:
+                self._prepare(seat)
+        self._instrument.turn(namespace_label(self.ends.primary), watch.health.entity, state.value)
+        self._tell(watch.health.entity, state)
+
+    async def _ping(self, watch: Watch) -> None:
+        lane = self._probe(watch)
+        deadline = self._loop.time() + self.policy.attempt_timeout
+        try:
+            watch.demands_sessions = await prober.ping(lane, deadline, session=watch.demands_sessions)
+        except Exception as error:  # noqa: BLE001 (G1: whatever it is, the entity is not back)
+            _LOGGER.debug("%r is not back: %r (%s)", watch.health.entity, error, facts(error).cause.value)
+            watch.act(watch.health.ping_failed(self._loop.time()))
+            return
+        watch.act(watch.health.ping_accepted())
+        probe = self._probes.pop(watch, None)
+        if probe is not None:
+            await probe.close()
+        for seat in watch.seats:
+            if seat.lane is not lane:
+                seat.lane.prepare_soon()
+
+    def _probe(self, watch: Watch) -> Lane:
+        """The link to ping on: the sender's that sent last, so that it is open when the entity is back."""
+        if watch.seats:
+            return max((seat.lane for seat in watch.seats), key=lambda lane: lane.used_at)
+        if watch not in self._probes:
+            entity = watch.health.entity
+            self._probes[watch] = self._lane(
+                lambda: self.ends.primary_client.get_queue_sender(entity), entity, Stage.DIRECT
+            )
+        return self._probes[watch]

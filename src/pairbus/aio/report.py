@@ -1,0 +1,68 @@
+"""What a mover has done, per destination: the reconciliation of Y6."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from pairbus.core.routing import DeadLetterReason, WaitReason
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the messages for one destination.
+
+    :ivar waiting: messages that are under lock and wait now, by reason.
+    :ivar duplicates_suspected: messages that the destination may have got twice: they were delivered after an attempt
+        whose answer never came, or could not be removed from the backlog afterwards.
+    :ivar oldest_at: when the oldest message was parked.
+    """
+
+    delivered: int = 0
+    dead_lettered: Counter[DeadLetterReason] = field(default_factory=Counter[DeadLetterReason])
+    waiting: Counter[WaitReason] = field(default_factory=Counter[WaitReason])
+    duplicates_suspected: int = 0
+    oldest_at: datetime | None = None
+
+    @property
+    def found(self) -> int:
+        """How many messages were found: delivered, dead-lettered or waiting."""
+        return self.delivered + self.dead_lettered.total() + self.waiting.total()
+
+    def note_age(self, parked_at: datetime | None) -> None:
+        """Take note of when a message was parked."""
+        if parked_at is not None and (self.oldest_at is None or parked_at < self.oldest_at):
+            self.oldest_at = parked_at
+
+    def add(self, other: "Tally") -> None:
+        """Add what another one counted."""
+        self.delivered += other.delivered
+        self.dead_lettered.update(other.dead_lettered)
+        self.waiting.update(other.waiting)
+        self.duplicates_suspected += other.duplicates_suspected
+        self.note_age(other.oldest_at)
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of the messages that were found.
+
+    :ivar destinations: by path; messages that name no destination are under the empty path.
+    """
+
+    destinations: dict[str, Tally] = field(default_factory=dict[str, Tally])
+
+    def of(self, destination: str) -> Tally:
+        """Return what is counted for a destination."""
+        return self.destinations.setdefault(destination, Tally())
+
+    def add(self, other: "Report") -> None:
+        """Add what another one counted."""
+        for destination, tally in other.destinations.items():
+            self.of(destination).add(tally)
+
+    def total(self) -> Tally:
+        """Return the sum over all destinations."""
+        total = Tally()
+        for tally in self.destinations.values():
+            total.add(tally)
+        return total

@@ -1,0 +1,93 @@
+"""What carries messages for the mover: a small port, so that a faster client can take the SDK's place.
+
+A transport stands for one namespace. It opens its links when they are first needed and keeps them open, gives every
+call a deadline, and raises the exception types of the SDK. Messages are carried as the bytes they came in; only the
+sections that the rules change are ever decoded (:mod:`pairbus.aio.relabel`), the body never.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, Protocol, TypeAlias
+
+from pairbus.amqp.message import Message
+from pairbus.core.burst import Parked
+from pairbus.core.routing import DeadLetter
+from pairbus.core.verdict import ErrorFacts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Received:
+    """A message of a backlog queue, under a lock of the transport that received it.
+
+    :ivar message: the message, encoded as it came.
+    :ivar handle: what its transport needs to settle it.
+    """
+
+    parked: Parked
+    message: Message
+    locked_until: datetime
+    enqueued_at: datetime | None
+    handle: object
+
+    @property
+    def sequence_number(self) -> int:
+        """Its number in its backlog queue."""
+        return self.parked.sequence_number
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to send: encoded, and what a broker wants to know of the whole batch."""
+
+    payload: bytes
+    session_id: str | None = None
+    partition_key: str | None = None
+
+
+Settlement: TypeAlias = Literal["complete", "abandon"] | DeadLetter
+"""How the receiver ends with a message: remove it, put it back, or move it to the dead-letter queue."""
+
+Answers: TypeAlias = Sequence[Exception | None]
+"""How an operation ended for each of its messages; None: well."""
+
+
+class Transport(Protocol):
+    """Sends to and receives from one namespace.
+
+    A call that is cancelled, or runs into its deadline, leaves the transport usable. Calls may be made by any
+    number of tasks at once; those on one queue wait for each other.
+    """
+
+    @property
+    def namespace(self) -> str:
+        """The first label of the namespace's host name."""
+        ...
+
+    def facts(self, error: Exception) -> ErrorFacts:
+        """Tell what the rules need to know about an error that it has raised."""
+        ...
+
+    async def receive(self, queue: str, most: int, wait: float) -> Sequence[Received]:
+        """Receive up to so many messages under lock; none when none came within ``wait`` seconds."""
+        ...
+
+    async def browse(self, queue: str, up_to: int) -> Sequence[Parked]:
+        """Look at all messages of a queue up to this sequence number, those under lock too."""
+        ...
+
+    async def send(self, destination: str, batch: Sequence[Outgoing]) -> None:
+        """Send messages, all or none, to a queue or topic; one session and one partition key in a batch."""
+        ...
+
+    async def settle(self, queue: str, messages: Sequence[Received], settlement: Settlement) -> Answers:
+        """End with messages that were received from a queue."""
+        ...
+
+    async def renew(self, queue: str, messages: Sequence[Received]) -> Answers:
+        """Renew the locks of messages."""
+        ...
+
+    async def close(self) -> None:
+        """Close all links."""
+        ...

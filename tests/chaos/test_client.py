@@ -1,0 +1,102 @@
+"""The long proofs of the client: ten thousand factories, and a producer through kill -9 of its broker."""
+
+import asyncio
+import gc
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from azure.servicebus.aio import ServiceBusClient
+from tests.client.stage import port_of
+from tests.client.test_endings import sockets
+from tests.support.proxy import Proxy
+
+from pairbus.aio import MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions
+from pairbus.testing import EmbeddedBroker, QueueSettings
+
+CYCLES = 10_000
+MEGABYTE = 1024
+CUSTOMERS, ORDERS = 5, 400
+
+
+def test_c2_ten_thousand_factories_leak_nothing() -> None:
+    """Open, pair, close: no task, thread, socket or memory is left."""
+
+    async def cycle(primary: str, secondary: str, manager: NamespaceManager) -> None:
+        factory = MessagingFactory.from_connection_string(primary)
+        other = MessagingFactory.from_connection_string(secondary)
+        await factory.pair_namespace(SendAvailabilityPairedNamespaceOptions(manager, other, backlog_queue_count=1))
+        await factory.close()
+        await other.close()
+
+    async def cycles(primary: str, secondary: str) -> None:
+        async with NamespaceManager.from_connection_string(secondary) as manager:
+            for _ in range(200):
+                await cycle(primary, secondary, manager)
+            gc.collect()
+            before = (threading.active_count(), len(asyncio.all_tasks()), sockets(), _kilobytes())
+            for _ in range(CYCLES):
+                await cycle(primary, secondary, manager)
+            gc.collect()
+            after = (threading.active_count(), len(asyncio.all_tasks()), sockets(), _kilobytes())
+        print(f"{CYCLES} cycles: {before} -> {after}")
+        assert after[:3] <= before[:3]
+        assert after[3] - before[3] < 20 * MEGABYTE
+
+    with EmbeddedBroker(queues=["orders"], process=True) as one, EmbeddedBroker(process=True) as two:
+        asyncio.run(cycles(one.connection_string, two.connection_string))
+
+
+def _kilobytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def test_a_producer_lives_through_kill_9_of_the_primary(tmp_path: Path) -> None:
+    """``examples/orders.py``, 30 s without its broker: no exception, nothing lost, nothing twice, sessions in order."""
+    queues = {"orders": QueueSettings(requires_session=True, requires_duplicate_detection=True)}
+    primary = EmbeddedBroker(queues=queues, process=True, data=tmp_path)
+    with primary, EmbeddedBroker(process=True) as secondary, Proxy(port_of(primary.connection_string)) as proxy:
+        address = primary.connection_string
+        program = Path(__file__).parents[2] / "examples" / "orders.py"
+        producer = subprocess.Popen(
+            [sys.executable, str(program), "--orders", str(ORDERS), "--pause", "0.1"],
+            env=os.environ
+            | {
+                "PAIRBUS_PRIMARY_CONNECTION_STRING": address.replace(f":{port_of(address)}", f":{proxy.port}", 1),
+                "PAIRBUS_SECONDARY_CONNECTION_STRING": secondary.connection_string,
+            },
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        time.sleep(8)
+        primary.kill()
+        time.sleep(30)
+        primary.start()
+        proxy.set("pass", target=port_of(primary.connection_string))
+        orders = asyncio.run(_consume(primary.connection_string))
+        out, _ = producer.communicate(timeout=120)
+    assert producer.returncode == 0
+    assert out.strip() == f"sent {CUSTOMERS * ORDERS} orders"
+    for customer, numbers in orders.items():
+        assert sorted(numbers) == list(range(ORDERS)), customer  # none is missing, none came twice
+        print(customer, "in order" if numbers == sorted(numbers) else "in the order of Y5")
+
+
+async def _consume(connection_string: str) -> dict[str, list[int]]:
+    async def session(client: ServiceBusClient, customer: int) -> list[int]:
+        numbers: list[int] = []
+        ends = time.monotonic() + 240
+        async with client.get_queue_receiver("orders", session_id=f"customer-{customer}") as receiver:
+            while len(numbers) < ORDERS and time.monotonic() < ends:
+                for message in await receiver.receive_messages(100, max_wait_time=5):
+                    numbers.append(int(str(message).rpartition(" ")[2]))
+                    await receiver.complete_message(message)
+        return numbers
+
+    async with ServiceBusClient.from_connection_string(connection_string) as client:
+        got = await asyncio.gather(*(session(client, customer) for customer in range(CUSTOMERS)))
+    return {f"customer-{customer}": numbers for customer, numbers in enumerate(got)}

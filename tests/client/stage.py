@@ -1,0 +1,150 @@
+"""Two brokers, a proxy before the primary, and a paired factory."""
+
+# ruff: noqa: ANN401 (the options are handed on)
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
+from azure.servicebus.aio import ServiceBusClient
+from tests.client.twins import Twin
+from tests.support.proxy import Proxy
+
+from pairbus.aio import MessagingFactory
+from pairbus.core.health import State
+from pairbus.core.ledger import Record
+from pairbus.instrument.hooks import Instrument
+from pairbus.testing import EmbeddedBroker, QueueSettings
+
+DEADLINE = 20.0
+BACKLOG = "127-0-0-1/x-servicebus-transfer"
+
+
+class Records(list[Record]):
+    """A sink that keeps what it is told."""
+
+    def record(self, record: Record) -> None:
+        self.append(record)
+
+
+def port_of(connection_string: str) -> int:
+    """Return the port of a connection string."""
+    return int(connection_string.partition("sb://")[2].partition(";")[0].rstrip("/").rpartition(":")[2])
+
+
+class Stage:
+    """A primary behind a proxy, a secondary, and a factory of the primary; everything is closed at its end.
+
+    :param process: run the primary in a process of its own, to be killed.
+    :param pairing: the options of the pairing; None: the factory is not paired.
+    """
+
+    def __init__(
+        self,
+        twin: Twin,
+        *,
+        queues: Mapping[str, QueueSettings] | None = None,
+        process: bool = False,
+        data: Path | None = None,
+        pairing: Mapping[str, Any] | None = None,
+        factory: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.twin = twin
+        self.queues = {"orders": QueueSettings()} if queues is None else queues
+        self.primary = EmbeddedBroker(queues=self.queues, process=process, data=data)
+        self.secondary = EmbeddedBroker()
+        self.records = Records()
+        self._pairing: Mapping[str, Any] = {} if pairing is None else pairing
+        self._factory_options: Mapping[str, Any] = {} if factory is None else factory
+        self._clients: list[ServiceBusClient] = []
+
+    async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self.primary.start)
+        await asyncio.to_thread(self.secondary.start)
+        self.proxy = Proxy(port_of(self.primary.connection_string)).__enter__()
+        address = self.primary.connection_string
+        self.address = address.replace(f":{port_of(address)}", f":{self.proxy.port}", 1)
+        self.manager = self.twin.manager(self.secondary.connection_string)
+        self.factory: MessagingFactory = self.twin.factory(
+            self.address, instrument=Instrument([self.records], client="test"), **self._factory_options
+        )
+        self.other: MessagingFactory = self.twin.factory(self.secondary.connection_string)
+        if self._pairing.get("pair", True):
+            await self.pair()
+        return self
+
+    async def pair(self, **options: Any) -> None:
+        """Pair the factory, with short intervals unless it is said otherwise."""
+        given = {name: value for name, value in self._pairing.items() if name != "pair"}
+        short = {"backlog_queue_count": 2, "failover_interval": 0, "ping_primary_interval": 1, "attempt_timeout": 5}
+        made = self.twin.options(self.manager, self.other, **{**short, **given, **options})
+        await self.factory.pair_namespace(made)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.factory.close()
+        await self.other.close()
+        await self.twin.close_manager(self.manager)
+        for client in self._clients:
+            await client.close()
+        await asyncio.to_thread(self.proxy.__exit__)
+        await asyncio.to_thread(self.primary.stop)
+        await asyncio.to_thread(self.secondary.stop)
+
+    def receiver(self, queue: str, *, at: str = "primary", **options: Any) -> Any:
+        """Make the bare SDK's receiver, past the proxy and pairbus."""
+        broker = self.primary if at == "primary" else self.secondary
+        client = ServiceBusClient.from_connection_string(broker.connection_string)
+        self._clients.append(client)
+        return client.get_queue_receiver(queue, **options)
+
+    async def take(
+        self, queue: str = "orders", count: int = 1, *, at: str = "primary", **options: Any
+    ) -> list[ServiceBusReceivedMessage]:
+        """Receive exactly so many messages of a queue, and complete them."""
+        got: list[ServiceBusReceivedMessage] = []
+        ends = time.monotonic() + DEADLINE
+        async with self.receiver(queue, at=at, **options) as receiver:
+            while len(got) < count:
+                assert time.monotonic() < ends, f"{len(got)} of {count} messages came"
+                for message in await receiver.receive_messages(count - len(got), max_wait_time=2):
+                    got.append(message)
+                    await receiver.complete_message(message)
+        return got
+
+    async def parked(self, count: int, queues: int = 2) -> list[ServiceBusReceivedMessage]:
+        """Receive exactly so many parked messages, whichever backlog queue has them."""
+        got: list[ServiceBusReceivedMessage] = []
+        ends = time.monotonic() + DEADLINE
+        while len(got) < count:
+            assert time.monotonic() < ends, f"{len(got)} of {count} messages were parked"
+            for index in range(queues):
+                async with self.receiver(f"{BACKLOG}/{index}", at="secondary") as receiver:
+                    for message in await receiver.receive_messages(count, max_wait_time=0.3):
+                        got.append(message)
+                        await receiver.complete_message(message)
+        return got
+
+    async def until(self, look: Callable[[], bool]) -> None:
+        """Wait until something is so."""
+        ends = time.monotonic() + DEADLINE
+        while not look():
+            assert time.monotonic() < ends
+            await asyncio.sleep(0.01)
+
+    async def until_state(self, state: State, entity: str = "orders") -> None:
+        """Wait until an entity's health is so."""
+        await self.until(lambda: self.factory.availability.entity(entity).state is state)
+
+
+def texts(messages: Iterable[ServiceBusMessage]) -> list[str]:
+    """Return what messages say."""
+    return [str(message) for message in messages]
+
+
+__all__ = ["BACKLOG", "Stage", "State", "port_of", "texts"]

@@ -1,0 +1,164 @@
+"""C2: nothing is left behind: no task, no thread, no socket; not at exit, and not in a forked process."""
+
+import asyncio
+import gc
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from tests.client.conftest import Play
+from tests.client.stage import Stage
+from tests.support.proxy import Mode
+
+import pairbus
+from pairbus.errors import FactoryForkedError, SendTimeoutError
+
+
+def sockets() -> int:
+    """Count the sockets of this process."""
+    return sum(_is_socket(file) for file in Path("/proc/self/fd").iterdir())
+
+
+def _is_socket(file: Path) -> bool:
+    try:
+        return str(file.readlink()).startswith("socket:")
+    except FileNotFoundError:  # the one that lists the others
+        return False
+
+
+def test_open_pair_send_close_leaves_nothing_behind(play: Play) -> None:
+    """The short one; ten thousand times in tests/chaos."""
+
+    async def scenario(stage: Stage) -> None:
+        async def cycle() -> None:
+            factory = stage.twin.factory(stage.address)
+            other = stage.twin.factory(stage.secondary.connection_string)
+            manager = stage.twin.manager(stage.secondary.connection_string)
+            options = stage.twin.options(manager, other, backlog_queue_count=2, failover_interval=0)
+            await factory.pair_namespace(options)
+            await factory.get_queue_sender("orders").send_messages(ServiceBusMessage("one"))
+            await factory.close()
+            await other.close()
+            await stage.twin.close_manager(manager)
+
+        await cycle()
+        gc.collect()
+        threads, tasks, open_sockets = threading.active_count(), len(asyncio.all_tasks()), sockets()
+        for _ in range(3):
+            await cycle()
+        gc.collect()
+        await stage.until(lambda: sockets() <= open_sockets)  # the broker's ends, which are in this process too
+        assert threading.active_count() <= threads
+        assert len(asyncio.all_tasks()) == tasks
+
+    play(scenario, pairing={"pair": False})
+
+
+@pytest.mark.parametrize("outage", ["silent", "stalled", "reset"])
+def test_c2_s10_closing_never_hangs_and_an_outage_leaves_no_socket_open(play_aio: Play, outage: Mode) -> None:
+    """The SDK leaves the socket of an opening that failed; a long outage must not use them all up."""
+
+    async def scenario(stage: Stage) -> None:
+        sender = stage.factory.get_queue_sender("orders")
+        await sender.send_messages(ServiceBusMessage("one"))
+        stage.proxy.set(outage)
+        for _ in range(4):
+            with pytest.raises(SendTimeoutError):
+                await sender.send_messages(ServiceBusMessage("two"), timeout=0.7)
+        gc.collect()
+        before = sockets()
+        for _ in range(4):
+            with pytest.raises(SendTimeoutError):
+                await sender.send_messages(ServiceBusMessage("two"), timeout=0.7)
+        gc.collect()
+        await stage.until(lambda: sockets() <= before + 2)
+        began = time.monotonic()
+        await stage.factory.close()
+        assert time.monotonic() - began < 6
+
+    play_aio(scenario, pairing={"failover_interval": 60, "attempt_timeout": 0.5})
+
+
+def test_the_sync_client_is_shared_by_threads(play_aio: Play) -> None:
+    async def scenario(stage: Stage) -> None:
+        with pairbus.MessagingFactory.from_connection_string(stage.address) as factory:
+            sender = factory.get_queue_sender("orders")
+
+            def send(worker: int) -> None:
+                for number in range(20):
+                    sender.send_messages(ServiceBusMessage(f"{worker}-{number}"))
+
+            await asyncio.gather(*(asyncio.to_thread(send, worker) for worker in range(8)))
+        got = await stage.take(count=160)
+        for worker in range(8):
+            own = [str(message) for message in got if str(message).startswith(f"{worker}-")]
+            assert own == [f"{worker}-{number}" for number in range(20)]
+
+    play_aio(scenario, pairing={"pair": False})
+
+
+def test_a_fork_gets_a_clear_error_and_no_hang(play_aio: Play) -> None:
+    async def scenario(stage: Stage) -> None:
+        program = f"""
+import os, sys
+from azure.servicebus import ServiceBusMessage
+from pairbus import MessagingFactory
+factory = MessagingFactory.from_connection_string({stage.address!r})
+sender = factory.get_queue_sender("orders")
+sender.send_messages(ServiceBusMessage("parent"))
+child = os.fork()
+if not child:
+    try:
+        sender.send_messages(ServiceBusMessage("child"))
+    except Exception as error:
+        print(type(error).__name__, flush=True)
+    sys.exit()
+os.waitpid(child, 0)
+sender.send_messages(ServiceBusMessage("parent still"))
+print("sent", flush=True)
+"""
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, "-X", "dev", "-c", program],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=True,
+        )
+        assert done.stdout.split() == [FactoryForkedError.__name__, "sent"]
+        assert "Traceback" not in done.stderr
+        assert "Task was destroyed" not in done.stderr
+
+    play_aio(scenario, pairing={"pair": False})
+
+
+def test_importing_pairbus_does_not_import_the_sdk() -> None:
+    program = (
+        "import sys, pairbus, pairbus.cli; print(any(name.startswith('azure.servicebus') for name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_a_callback_must_not_wait_for_its_own_factory(play_aio: Play) -> None:
+    async def scenario(stage: Stage) -> None:
+        with pairbus.MessagingFactory.from_connection_string(stage.address) as factory:
+            sender = factory.get_queue_sender("orders")
+            sender.send_messages(ServiceBusMessage("one"))
+            caught: list[BaseException] = []
+
+            def callback() -> None:
+                try:
+                    sender.send_messages(ServiceBusMessage("two"))
+                except RuntimeError as error:
+                    caught.append(error)
+
+            factory._portal.soon(callback)  # pyright: ignore[reportPrivateUsage]
+            await stage.until(lambda: bool(caught))
+            assert "must not wait" in str(caught[0])
+
+    play_aio(scenario, pairing={"pair": False})
