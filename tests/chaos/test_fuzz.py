@@ -16,9 +16,10 @@ from azure.servicebus.aio import ServiceBusClient
 
 from pairbus.broker.auth.policies import ALL, ROOT, Policy
 from pairbus.broker.config import BrokerConfig, NamespaceConfig
+from pairbus.broker.connection import ServerConnection
 from pairbus.broker.entities.settings import QueueSettings
 from pairbus.broker.running import Broker
-from pairbus.broker.server import NamespaceServer, ServerConnection
+from pairbus.broker.server import NamespaceServer
 
 FRAMES = int(os.environ.get("PAIRBUS_FRAMES", "1000000"))
 PER_BROKER = 10_000
