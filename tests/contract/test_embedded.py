@@ -1,6 +1,8 @@
 """The embedded broker as its users start it."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,8 @@ EVERYTHING = QueueSettings(
     forward_dead_lettered_messages_to="c",
     max_message_size_in_kilobytes=1024,
     user_metadata="ours",
+    enable_partitioning=True,
+    enable_express=True,
     authorization_rules=(Policy("a", (Right.SEND,)), Policy("b", (Right.MANAGE,), "1", "2")),
 )
 
@@ -50,6 +54,25 @@ def test_namespaces_have_their_own_queues(*, process: bool) -> None:
         assert exchange(fabrikam, "bills") == "bills"
         with pytest.raises(MessagingEntityNotFoundError):
             exchange(contoso, "bills")
+
+
+def test_the_command_makes_topics_and_subscriptions() -> None:
+    command = [sys.executable, "-m", "pairbus", "broker", "--port", "0", "--json"]
+    command += ["--subscription", "orders/all", "--subscription", "orders/audit", "--topic", "quiet"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as broker:
+        try:
+            assert broker.stdout is not None
+            ready = json.loads(broker.stdout.readline())
+            with ServiceBusClient.from_connection_string(ready["connection_string"], retry_total=0) as client:
+                for topic in ("quiet", "orders"):
+                    with client.get_topic_sender(topic) as sender:
+                        sender.send_messages(ServiceBusMessage(topic))
+                for name in ("all", "audit"):
+                    with client.get_subscription_receiver("orders", name) as receiver:
+                        assert str(receiver.receive_messages(1, max_wait_time=10)[0]) == "orders"
+        finally:
+            broker.terminate()
+    assert broker.returncode == 0
 
 
 def test_a_process_of_its_own_has_the_settings_too() -> None:

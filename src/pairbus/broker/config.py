@@ -56,6 +56,7 @@ class BrokerConfig:
     """All that a broker serves.
 
     :ivar data: the directory in which namespaces are stored; None: in memory.
+    :ivar ledger: the directory in which it keeps account of every operation; None: nowhere.
     :ivar tls: how it speaks TLS, besides plain AMQP and HTTP; None: not at all.
     """
 
@@ -63,6 +64,7 @@ class BrokerConfig:
     host: str = "127.0.0.1"
     data: Path | None = None
     tls: TlsConfig | None = None
+    ledger: Path | None = None
 
 
 def from_options(
@@ -199,6 +201,8 @@ _QUEUE: Final[Properties] = {
     "DefaultMessageTimeToLive": ("default_message_time_to_live", DURATION),
     "DuplicateDetectionHistoryTimeWindow": ("duplicate_detection_history_time_window", DURATION),
     "EnableBatchedOperations": ("enable_batched_operations", bool),
+    "EnableExpress": ("enable_express", bool),
+    "EnablePartitioning": ("enable_partitioning", bool),
     "ForwardDeadLetteredMessagesTo": ("forward_dead_lettered_messages_to", str),
     "ForwardTo": ("forward_to", str),
     "LockDuration": ("lock_duration", DURATION),

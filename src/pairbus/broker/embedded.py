@@ -38,6 +38,8 @@ class EmbeddedBroker:
     :param topics: topics to make; a mapping gives each its subscriptions, ``{"orders": ["all", "audit"]}``, or all that
         it is to be: ``{"orders": TopicConfig(subscriptions={"big": SubscriptionConfig(rules=[...])})}``.
     :param data: keep everything in this directory; None: in memory.
+    :param ledger: keep account of every operation in this directory, see
+        :func:`~pairbus.instrument.ledger.read_ledger`; None: nowhere.
     :param tls: speak TLS too, with a certificate of its own; ``ca_file`` is what clients are to trust.
     :param process: run it in a process of its own, which :meth:`kill` can end as an outage would.
     :param clock: tells the broker the time, in milliseconds since the epoch; None: the machine's. A process of its own
@@ -53,6 +55,7 @@ class EmbeddedBroker:
         queues: Iterable[str] | Mapping[str, QueueSettings] = (),
         topics: Iterable[str] | Mapping[str, TopicConfig | Iterable[str]] = (),
         data: Path | None = None,
+        ledger: Path | None = None,
         tls: bool = False,
         process: bool = False,
         clock: Callable[[], int] | None = None,
@@ -61,7 +64,7 @@ class EmbeddedBroker:
         for option, given in (("clock", clock), ("access_clock", access_clock)):
             if process and given is not None:
                 raise OptionError(option, given, "None with process=True: a process of its own has the machine's clock")
-        config = from_options(list(namespaces), queues, topics, port=0, data=data)
+        config = replace(from_options(list(namespaces), queues, topics, port=0, data=data), ledger=ledger)
         self._config = replace(config, tls=TlsConfig()) if tls else config
         self._process_wanted = process
         self._clocks = (clock, access_clock)
@@ -312,6 +315,8 @@ class _InProcess:
         command = [sys.executable, "-m", "pairbus", "broker", "--json", "--port", "0", "--config", str(file)]
         if config.data is not None:
             command += ["--data", str(config.data)]
+        if config.ledger is not None:
+            command += ["--ledger", str(config.ledger)]
         if config.tls is not None:
             command.append("--tls")
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed when the process has ended)

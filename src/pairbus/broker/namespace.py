@@ -8,6 +8,7 @@ from pairbus.broker.auth.policies import Policies, Policy
 from pairbus.broker.auth.resources import Hosts
 from pairbus.broker.entities.settings import QueueSettings
 from pairbus.broker.faults.board import Faults
+from pairbus.broker.metering import Meter
 from pairbus.broker.refusals import Answer, RefusedError, not_found
 from pairbus.broker.registry import DEAD_LETTER, DEAD_LETTER_PATH, QueueNode, Registry, dead_settings
 from pairbus.broker.store.base import EntityKind, Store
@@ -44,6 +45,7 @@ class Namespace(Registry):
         self.access = AccessControl(self, Hosts(name, address))
         self.access_clock = access_clock or clock
         self.faults = Faults()
+        self.meter = Meter(name, clock)
         self.topics = Topics(self)
         rows = {row.path.lower(): row for row in store.entities()}
         for path, row in rows.items():
@@ -131,6 +133,7 @@ class Namespace(Registry):
     def tick(self) -> None:
         """Do what is due."""
         now = self.clock()
+        self.meter.tick(now)
         self.topics.tick(now)
         for node in self.stirred():
             node.queue.tick(now)

@@ -23,10 +23,14 @@ from pairbus.broker.store.base import Store
 from pairbus.broker.store.memory import MemoryStore
 from pairbus.broker.store.sqlite import SqliteStore
 from pairbus.broker.topic_documents import SubscriptionConfig, TopicConfig
+from pairbus.broker.watching import metered, watch
 from pairbus.errors import OptionError
+from pairbus.instrument.ledger import LedgerFile
 
 _EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 (it is only recognised)
 TOKENS_AT_ONCE = 256
+GATHER_SECONDS = 1.0
+"""How often what was metered goes to the ledger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +71,23 @@ class Broker:
         self._access_clock = access_clock or _now
         self._keyrings: dict[str, Keyring] = {}
         self._scenes: list[asyncio.TimerHandle] = []
+        self._ledger: LedgerFile | None = None
+        self._gathering: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
         """Open the stores and listen; what was started is stopped again when something fails."""
         config = self._config
         if config.tls is not None:
             self._tls = Tls(config.tls, config.host, config.data)
+        if config.ledger is not None:
+            self._ledger = LedgerFile(config.ledger)
         try:
             for namespace in config.namespaces:
                 await self._start(namespace)
         except BaseException:
             await self.stop()
             raise
+        self._gather()
 
     async def _start(self, config: NamespaceConfig) -> None:
         loop = asyncio.get_running_loop()
@@ -94,7 +103,9 @@ class Broker:
         server = self._servers[config.name] = NamespaceServer(
             namespace, loop, tls=None if self._tls is None else self._tls.context
         )
-        server.routes.administration = Administration(namespace, server.changed)
+        namespace.meter.keeps_records = self._ledger is not None
+        server.routes.administration = metered(Administration(namespace, server.changed), namespace.meter)
+        watch(server, self._config.host)
         file = None if self._config.data is None else self._config.data / f"{config.name.lower()}.keys.json"
         keyring = self._keyrings[config.name] = Keyring(file, config.policies)
         namespace.policies = keyring.policies
@@ -276,11 +287,26 @@ class Broker:
         """Tell the clients, make everything durable, and end."""
         for scene in self._scenes:
             scene.cancel()
+        if self._gathering is not None:
+            self._gathering.cancel()
         for server in self._servers.values():
             await server.stop()
+        if self._ledger is not None:
+            self._write_down(self._ledger)
+            await asyncio.to_thread(self._ledger.close)
         self._servers.clear()
         if self._tls is not None:
             self._tls.close()
+
+    def _gather(self) -> None:
+        if self._ledger is not None:
+            self._write_down(self._ledger)
+            self._gathering = asyncio.get_running_loop().call_later(GATHER_SECONDS, self._gather)
+
+    def _write_down(self, ledger: LedgerFile) -> None:
+        for server in self._servers.values():
+            for record in server.namespace.meter.records():
+                ledger.record(record)
 
     @property
     def endpoints(self) -> Mapping[str, Endpoint]:

@@ -32,13 +32,14 @@ from pairbus.amqp.events import (
     Opened,
     WindowOpened,
 )
-from pairbus.amqp.performatives import SENDER, Error, Source, Target
+from pairbus.amqp.performatives import SENDER, Error, Open, Source, Target
 from pairbus.broker.auth.policies import Right
 from pairbus.broker.auth.tokens import Refused
 from pairbus.broker.door import Door
 from pairbus.broker.faults.board import Fault
 from pairbus.broker.faults.switchboard import Switchboard
 from pairbus.broker.faults.wire import DisturbedWire
+from pairbus.broker.metering import ConnectionMeter
 from pairbus.broker.namespace import Namespace
 from pairbus.broker.nodes.cbs import TokenNode
 from pairbus.broker.nodes.guard import Guard
@@ -90,6 +91,7 @@ class ServerConnection(asyncio.Protocol):
         self._connection = Connection(Side.SERVER, options, sasl=sasl, now=server.monotonic())
         self._answers: dict[str, Answers] = {}
         self._wire: DisturbedWire | None = None
+        self._meters = ConnectionMeter(server.namespace.meter)
 
     # --- the socket ----------------------------------------------------------------------------------------------
 
@@ -151,9 +153,7 @@ class ServerConnection(asyncio.Protocol):
     def close(self, error: Error) -> None:
         """End the connection with an error that the client hears."""
         self._connection.close(error)
-        self.flush()
-        if self._transport is not None:
-            self._transport.close()
+        self._hang_up()
 
     def abort(self) -> None:
         """End the connection with a client that does not read what it is sent."""
@@ -236,19 +236,24 @@ class ServerConnection(asyncio.Protocol):
                 self._on_attach(link)
             case LinkDetached(link):
                 self._on_detach(link)
-            case Opened(opened):
-                self._on_open(opened.hostname)
-            case Closed() if self._transport is not None:
-                self.flush()
-                self._transport.close()
+            case Opened(peer):
+                self._on_open(peer)
+            case Closed():
+                self._hang_up()
             case _:
                 pass
 
-    def _on_open(self, hostname: str | None) -> None:
+    def _on_open(self, peer: Open) -> None:
         self._arrived()
+        self._meters.client = str(peer.container_id)
         self._server.opened.add(self)
-        if hostname and not self._namespace.access.serves(hostname):
-            self._connection.close(not_served(hostname).error)
+        if peer.hostname and not self._namespace.access.serves(peer.hostname):
+            self._connection.close(not_served(peer.hostname).error)
+
+    def _hang_up(self) -> None:
+        self.flush()
+        if self._transport is not None:
+            self._transport.close()
 
     @staticmethod
     def _on_deliveries(deliveries: list[DeliveryReceived]) -> None:
@@ -284,6 +289,7 @@ class ServerConnection(asyncio.Protocol):
             context.detach(link)
         elif isinstance(context, SendingNode | RequestsNode | ReceivingNode):
             context.detached()
+        self._meters.detach(link)
 
     # --- attaching -----------------------------------------------------------------------------------------------
 
@@ -296,21 +302,25 @@ class ServerConnection(asyncio.Protocol):
             elif address.lower().endswith(MANAGEMENT):
                 path = address[: -len(MANAGEMENT)]
                 self._let_in(link, path, *Right)
-                self._attach_requests(link, address.lower(), self._management(path, address.lower()).handle)
+                self._attach_requests(link, address.lower(), self._management(link, path, address.lower()).handle)
             else:
                 self._attach_entity(link, address)
         except RefusedError as refused:
             link.context = None
             self._guard.forget(link)
+            self._meters.detach(link)
             link.refuse(refused.error)
 
-    def _management(self, path: str, address: str) -> ManagementNode:
+    def _management(self, link: SenderLink | ReceiverLink, path: str, address: str) -> ManagementNode:
         answers, changed = self._answers_of(address), self._server.changed
         check = partial(self._guard.check, path)
         topic = self._namespace.topics.find(path)
         if topic is not None:
-            return ManagementNode(self._namespace, topic, answers, changed, check)
-        return QueueManagementNode(self._namespace, self._namespace.get(path), answers, changed, check)
+            meter = self._meters.attach(link, topic.path)
+            return ManagementNode(self._namespace, topic, answers, changed, check=check, meter=meter)
+        node = self._namespace.get(path)
+        meter = self._meters.attach(link, node.queue.path)
+        return QueueManagementNode(self._namespace, node, answers, changed, check=check, meter=meter)
 
     def _attach_requests(self, link: SenderLink | ReceiverLink, address: str, handle: Callable[..., None]) -> None:
         if isinstance(link, SenderLink):
@@ -324,10 +334,12 @@ class ServerConnection(asyncio.Protocol):
         self._let_in(link, address, Right.LISTEN if isinstance(link, SenderLink) else Right.SEND)
         if isinstance(link, SenderLink):
             node = self._namespace.get(address)
-            link.context = ReceivingNode(self._namespace, node, link, self._server.changed)
+            meter = self._meters.attach(link, node.queue.path)
+            link.context = ReceivingNode(self._namespace, node, link, self._server.changed, meter)
         else:
             entity = self._namespace.get_destination(address)
-            link.context = SendingNode(self._namespace, entity, link, self._server.changed)
+            meter = self._meters.attach(link, entity.path)
+            link.context = SendingNode(self._namespace, entity, link, self._server.changed, meter)
         link.context.attached()
 
     def _answers_of(self, address: str) -> Answers:

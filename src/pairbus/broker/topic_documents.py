@@ -41,6 +41,8 @@ _TOPIC: Final[Properties] = {
     "DefaultMessageTimeToLive": ("default_message_time_to_live", DURATION),
     "DuplicateDetectionHistoryTimeWindow": ("duplicate_detection_history_time_window", DURATION),
     "EnableBatchedOperations": ("enable_batched_operations", bool),
+    "EnableExpress": ("enable_express", bool),
+    "EnablePartitioning": ("enable_partitioning", bool),
     "MaxMessageSizeInKilobytes": ("max_message_size_in_kilobytes", int),
     "MaxSizeInMegabytes": ("max_size_in_megabytes", int),
     "RequiresDuplicateDetection": ("requires_duplicate_detection", bool),

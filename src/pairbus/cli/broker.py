@@ -39,6 +39,9 @@ def broker(
     data: Annotated[
         Path | None, typer.Option(file_okay=False, help="Keep everything in this directory. Without: in memory.")
     ] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Keep account of every operation in this directory.")
+    ] = None,
     config: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="A Config.json of Microsoft's emulator.")
     ] = None,
@@ -80,6 +83,7 @@ def broker(
         settings = from_options(
             namespace or (), queue or (), topic or (), subscription or (), port=port, host=host, data=data
         )
+    settings = replace(settings, ledger=ledger)
     if tls or certificate is not None or key is not None:
         settings = replace(settings, tls=TlsConfig(certificate, key))
     scenes = [] if faults is None else read_script(faults)

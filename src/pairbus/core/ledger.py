@@ -5,10 +5,10 @@ A record is one line of JSON. Whoever makes it hands in its id and its time, so 
 
 import enum
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Self, cast
+from typing import Any, Final, NoReturn, Self, cast
 
 from pairbus.errors import LedgerError
 
@@ -38,6 +38,11 @@ class Kind(enum.Enum):
     MANAGEMENT = "management"
     TURN = "turn"
     """No operation: an entity's health changed; ``detail`` is the new state."""
+    DROPPED = "dropped"
+    """No operation: so many records, ``messages``, had no room in the ledger; ``detail`` says why."""
+
+
+_NO_OPERATION: Final = frozenset({Kind.TURN, Kind.DROPPED})
 
 
 class Stage(enum.Enum):
@@ -84,7 +89,7 @@ class Record:
     :ivar id: unique among all ledgers, so that a record which was written twice is counted once.
     :ivar at: when it ended, UTC.
     :ivar client: who did it, as the application names itself.
-    :ivar operations: how many it is charged as, see :func:`operations`; a turn of health is none.
+    :ivar operations: how many it is charged as, see :func:`operations`; a turn of health and dropped records are none.
     :ivar bytes: encoded size of all its messages.
     :ivar duration_us: how long it took, in microseconds.
     :ivar destination: where a message of a backlog queue belongs.
@@ -110,24 +115,42 @@ class Record:
     detail: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("at", "oldest_at"):
-            moment = getattr(self, name)
-            if moment is not None and moment.tzinfo is None:
-                raise LedgerError(f"field {name!r} is {moment!r}: expected a time with its zone")
-        for name in ("messages", "operations", "bytes", "duration_us"):
-            if getattr(self, name) < 0:
-                raise LedgerError(f"field {name!r} is {getattr(self, name)!r}: expected 0 or more")
-        if self.kind is Kind.TURN:
+        if self.at.tzinfo is None or (self.oldest_at is not None and self.oldest_at.tzinfo is None):
+            self._refuse(("at", "oldest_at"), lambda moment: moment.tzinfo is None, "a time with its zone")
+        if self.messages < 0 or self.operations < 0 or self.bytes < 0 or self.duration_us < 0:
+            self._refuse(("messages", "operations", "bytes", "duration_us"), lambda count: count < 0, "0 or more")
+        if self.kind in _NO_OPERATION:
             object.__setattr__(self, "operations", 0)
+
+    def _refuse(self, names: Iterable[str], is_wrong: Callable[[Any], bool], expected: str) -> NoReturn:
+        name = next(name for name in names if getattr(self, name) is not None and is_wrong(getattr(self, name)))
+        raise LedgerError(f"field {name!r} is {getattr(self, name)!r}: expected {expected}")
 
     def to_json(self) -> str:
         """Return the record as one line, without its end."""
-        values: dict[str, Any] = {"v": VERSION}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value is not None:
-                values[field.name] = _plain(value)
-        return json.dumps(values, separators=(",", ":"))
+        values: dict[str, Any] = {
+            "v": VERSION,
+            "id": self.id,
+            "at": _written(self.at),
+            "metered_by": self.metered_by.value,
+            "client": self.client,
+            "namespace": self.namespace,
+            "entity": self.entity,
+            "kind": self.kind.value,
+            "stage": self.stage.value,
+            "outcome": self.outcome.value,
+            "messages": self.messages,
+            "operations": self.operations,
+            "bytes": self.bytes,
+            "duration_us": self.duration_us,
+        }
+        if self.destination is not None:
+            values["destination"] = self.destination
+        if self.oldest_at is not None:
+            values["oldest_at"] = _written(self.oldest_at)
+        if self.detail is not None:
+            values["detail"] = self.detail
+        return _encode(values)
 
     @classmethod
     def from_json(cls, line: str) -> Self:
@@ -153,12 +176,13 @@ class Record:
         return cls(**read)
 
 
-def _plain(value: object) -> object:
-    if isinstance(value, enum.Enum):
-        return value.value
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    return value
+_encode: Final = json.JSONEncoder(separators=(",", ":")).encode
+
+
+def _written(moment: datetime) -> str:
+    if moment.tzinfo is not UTC:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat(timespec="microseconds")[: -len("+00:00")] + "Z"
 
 
 def _text(value: object) -> str:

@@ -1,1 +1,1 @@
-"""What is told to the outside: ledger files, traces, metrics, logs; one module per sink."""
+"""Every operation is told to an instrument, which hands one frozen record to each sink: one file per sink."""

@@ -124,7 +124,7 @@ def test_k1_what_is_not_known_is_not_written() -> None:
             Kind,
             (
                 "send receive empty-receive peek complete abandon defer dead-letter renew ping "
-                "schedule cancel session-state management turn"
+                "schedule cancel session-state management turn dropped"
             ),
         ),
         (Stage, "direct park ping syphon idle setup"),
@@ -229,8 +229,9 @@ def test_k2_size_counts_in_steps_of_64_kb_message_by_message(sizes: list[int], c
     assert operations(iter(sizes)) == charged
 
 
-def test_k1_a_turn_of_health_is_no_operation() -> None:
-    assert replace(least(), kind=Kind.TURN, operations=1).operations == 0
+@pytest.mark.parametrize("kind", [Kind.TURN, Kind.DROPPED])
+def test_k1_a_turn_of_health_and_a_gap_in_the_ledger_are_no_operations(kind: Kind) -> None:
+    assert replace(least(), kind=kind, operations=1).operations == 0
 
 
 NAIVE = AT.replace(tzinfo=None)

@@ -13,6 +13,7 @@ from pairbus.broker.entities.message import MESSAGE_STATE, Held, outgoing, read_
 from pairbus.broker.entities.queue import Queue
 from pairbus.broker.entities.sessions import Sessions
 from pairbus.broker.entities.topic import Topic
+from pairbus.broker.metering import LinkMeter, charged
 from pairbus.broker.namespace import Namespace, QueueNode
 from pairbus.broker.nodes.requests import Answers, Request, status
 from pairbus.broker.refusals import (
@@ -26,6 +27,7 @@ from pairbus.broker.refusals import (
     not_found,
     session_not_supported,
 )
+from pairbus.core.ledger import Kind
 
 VENDOR: Final = "com.microsoft:"
 OK: Final = 200
@@ -52,6 +54,21 @@ STRING: Final = 0xA1
 """The types of arrays, as AMQP codes them."""
 NO_TIME: Final = 253_402_300_800_000
 """The last-updated-time of one who asks for all sessions: the end of time."""
+_KINDS: Final = {
+    "peek-message": Kind.PEEK,
+    "schedule-message": Kind.SCHEDULE,
+    "cancel-scheduled-message": Kind.CANCEL,
+    "renew-lock": Kind.RENEW,
+    "renew-session-lock": Kind.RENEW,
+    "get-session-state": Kind.SESSION_STATE,
+    "set-session-state": Kind.SESSION_STATE,
+    "receive-by-sequence-number": Kind.RECEIVE,
+    "completed": Kind.COMPLETE,
+    "abandoned": Kind.ABANDON,
+    "defered": Kind.DEFER,
+    "suspended": Kind.DEAD_LETTER,
+}
+"""What a request counts as, by its operation, or by its disposition; all else is management."""
 _DELETES: Final = 0
 """The receiver-settle-mode of a receiver that deletes."""
 
@@ -68,13 +85,16 @@ class ManagementNode:
         entity: Queue | Topic,
         answers: Answers,
         changed: Callable[[], None],
+        *,
         check: Callable[[Right], None],
+        meter: LinkMeter,
     ) -> None:
         self._namespace = namespace
         self._check = check
         self._entity = entity
         self._answers = answers
         self._changed = changed
+        self._meter = meter
         self._operations: Mapping[str, Callable[[Request, Map], None]] = {
             "schedule-message": self._schedule,
             "cancel-scheduled-message": self._cancel,
@@ -82,10 +102,8 @@ class ManagementNode:
 
     def handle(self, request: Request) -> None:
         """Carry out a request."""
-        name = str(request.application_properties.get("operation", ""))
-        operation = self._operations.get(name.removeprefix(VENDOR))
-        value = request.body
-        body = cast("Map", value) if isinstance(value, dict) else {}
+        name = _operation(request)
+        operation = self._operations.get(name)
         try:
             self._check(RIGHTS.get(name.removeprefix(VENDOR), Right.LISTEN))
             self._namespace.faults.check(self._entity.path, sends=operation == self._schedule)
@@ -93,7 +111,7 @@ class ManagementNode:
                 raise not_found(self._entity.path)
             if operation is None:
                 raise bad_argument(f"The operation '{name}' is not supported.")
-            operation(request, body)
+            operation(request, _body(request))
         except RefusedError as refused:
             self._refuse(request, refused)
         except AmqpError as error:
@@ -105,10 +123,12 @@ class ManagementNode:
     # --- answering -----------------------------------------------------------------------------------------------
 
     def _answer(self, request: Request, body: Map | None = None, code: int = OK) -> None:
+        self._count(request, None)
         properties = {"statusCode": status(code), "statusDescription": "OK"}
         self._answers.send(request, properties, {} if body is None else body)
 
     def _refuse(self, request: Request, refused: RefusedError) -> None:
+        self._count(request, refused)
         code = STATUS.get(refused.condition, BAD_REQUEST)
         properties: dict[str, Any] = {
             "statusCode": status(code),
@@ -116,6 +136,12 @@ class ManagementNode:
             "errorCondition": refused.condition,
         }
         self._answers.send(request, properties, None)
+
+    def _count(self, request: Request, refused: RefusedError | None) -> None:
+        name, sizes = _operation(request), request.sizes
+        if name == "update-disposition":
+            name = str(_body(request).get("disposition-status"))
+        self._meter[_KINDS.get(name, Kind.MANAGEMENT)].ended(refused, charged(sizes), len(sizes), sum(sizes))
 
     def _when_durable(self, request: Request, body: Map | None = None) -> Answer:
         def answer(refused: RefusedError | None) -> None:
@@ -135,6 +161,7 @@ class ManagementNode:
 
     def _schedule(self, request: Request, body: Map) -> None:
         messages = [read_incoming(bytes(entry["message"])) for entry in body["messages"]]
+        request.sizes = [len(message.payload) for message in messages if not message.is_ping]  # G3
         answered: Map = {}
         entity = self._namespace.get_destination(self._entity.path)  # no subscription, no dead-letter queue
         numbers = entity.send(messages, self._now, self._when_durable(request, answered))
@@ -154,9 +181,11 @@ class QueueManagementNode(ManagementNode):
         node: QueueNode,
         answers: Answers,
         changed: Callable[[], None],
+        *,
         check: Callable[[Right], None],
+        meter: LinkMeter,
     ) -> None:
-        super().__init__(namespace, node.queue, answers, changed, check)
+        super().__init__(namespace, node.queue, answers, changed, check=check, meter=meter)
         self._node = node
         self._queue = node.queue
         self._operations = {
@@ -183,6 +212,7 @@ class QueueManagementNode(ManagementNode):
             int(body["from-sequence-number"]), int(body["message-count"]), self._now, session=session
         )
         messages = [{"message": outgoing(held, extra={MESSAGE_STATE: status(held.state)})} for held in found]
+        request.sizes = [len(held.payload) for held in found]
         self._answer(request, {"messages": messages}, OK if messages else NO_CONTENT)
 
     def _renew(self, request: Request, body: Map) -> None:
@@ -213,10 +243,12 @@ class QueueManagementNode(ManagementNode):
         if self._node.sessions is not None:
             self._sessions.held(str(body["session-id"]), self._now)
         found = self._queue.take_deferred(numbers, self._now, delete=deletes)
+        request.sizes = [len(held.payload) for held in found]
         self._answer(request, {"messages": [_deferred(held) for held in found]})
 
     def _update_disposition(self, request: Request, body: Map) -> None:
         tokens = [_token(token) for token in body["lock-tokens"]]
+        request.sizes = [0] * len(tokens)
         outcome = str(body["disposition-status"])
         changes: Map = body.get("properties-to-modify") or {}
         properties = {str(name): value for name, value in changes.items()}
@@ -255,6 +287,15 @@ class QueueManagementNode(ManagementNode):
                 )
             case _:
                 raise bad_argument(f"The disposition '{outcome}' is not supported.")
+
+
+def _operation(request: Request) -> str:
+    return str(request.application_properties.get("operation", "")).removeprefix(VENDOR)
+
+
+def _body(request: Request) -> Map:
+    value = request.body
+    return cast("Map", value) if isinstance(value, dict) else {}
 
 
 def _token(value: object) -> bytes:

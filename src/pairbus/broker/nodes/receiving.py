@@ -20,6 +20,7 @@ from pairbus.amqp.types import Described, Symbol
 from pairbus.broker.entities.message import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, outgoing
 from pairbus.broker.entities.sessions import Session
 from pairbus.broker.faults.board import FaultKind
+from pairbus.broker.metering import Counter, LinkMeter, Polls, charged
 from pairbus.broker.namespace import Namespace, QueueNode
 from pairbus.broker.nodes.sending import Changed, rejected
 from pairbus.broker.refusals import (
@@ -32,6 +33,7 @@ from pairbus.broker.refusals import (
     session_not_supported,
     timed_out,
 )
+from pairbus.core.ledger import STEP_BYTES, Kind
 
 SESSION_FILTER: Final = Symbol("com.microsoft:session-filter")
 LOCKED_UNTIL: Final = Symbol("com.microsoft:locked-until-utc")
@@ -46,12 +48,18 @@ _TICKS_PER_MILLISECOND: Final = 10_000
 class ReceivingNode:
     """Gives messages to a receiver and settles them as it says."""
 
-    def __init__(self, namespace: Namespace, node: QueueNode, link: SenderLink, changed: Changed) -> None:
+    def __init__(
+        self, namespace: Namespace, node: QueueNode, link: SenderLink, changed: Changed, meter: LinkMeter
+    ) -> None:
         self.session: Session | None = None
         self._namespace = namespace
         self._node = node
         self._link = link
         self._changed = changed
+        self._meter = meter
+        self._received = meter[Kind.RECEIVE]
+        self._completed = meter[Kind.COMPLETE]
+        self._polls = Polls(meter[Kind.EMPTY_RECEIVE])
         self._source = link.remote.source if link.remote is not None else None
         self._deletes = link.remote is not None and link.remote.snd_settle_mode == SETTLE_SETTLED
 
@@ -94,6 +102,7 @@ class ReceivingNode:
 
     def gave_up(self) -> None:
         """End: no session came in time."""
+        self._meter[Kind.EMPTY_RECEIVE].ended(None, 1, 0, 0)
         self._link.refuse(timed_out("No session with messages became available in time.").error)
         self._changed()
 
@@ -113,6 +122,7 @@ class ReceivingNode:
 
     def detached(self) -> None:
         """End. Messages under lock stay so until their locks end; a session is free at once."""
+        self._polls.ended()
         self._node.consumers.remove(self)
 
     # --- giving --------------------------------------------------------------------------------------------------
@@ -124,6 +134,7 @@ class ReceivingNode:
 
     def on_flow(self) -> None:
         """Take note of new credit."""
+        self._polls.asked(self._link.credit, self._namespace.clock())
         self._node.consumers.serve()
         if self._link.draining:
             self._link.drained()
@@ -139,13 +150,18 @@ class ReceivingNode:
         else:
             taken = queue.take(most, now)
         send = self._link.send
+        size = 0
         for held in taken:
             token = held.token
+            size += len(held.payload)
             if token is None:
                 send(outgoing(held), held.sequence.to_bytes(8), settled=True)
             else:
                 send(outgoing(held), token, context=token)
         if taken:
+            count = len(taken) if size <= STEP_BYTES else charged([len(held.payload) for held in taken])
+            self._received.ended(None, count, len(taken), size)
+            self._polls.given()
             self._changed()
         return len(taken)
 
@@ -166,6 +182,7 @@ class ReceivingNode:
                 outcome = ACCEPTED if refused is None else rejected(refused.error)
                 for delivery in deliveries:
                     self._link.settle(delivery, outcome)
+            self._completed.ended(refused, len(deliveries), len(deliveries), 0)
             self._changed()
 
         now = self._namespace.clock()
@@ -190,12 +207,24 @@ class ReceivingNode:
             if not settled_by_peer and not self._loses_answers:
                 outcome = _echo(state) if refused is None else rejected(refused.error)
                 self._link.settle(delivery, outcome)
+            self._counter(state).ended(refused, 1, 1, 0)
             self._changed()
 
         try:
             self._apply(delivery.context, state, answer)
         except RefusedError as refused:
             answer(refused)
+
+    def _counter(self, state: DeliveryState | None) -> Counter:
+        match state:
+            case Accepted():
+                return self._completed
+            case Rejected():
+                return self._meter[Kind.DEAD_LETTER]
+            case Modified(_, True):
+                return self._meter[Kind.DEFER]
+            case _:
+                return self._meter[Kind.ABANDON]
 
     def _apply(self, token: bytes, state: DeliveryState | None, answer: Answer) -> None:
         queue, now = self._node.queue, self._namespace.clock()

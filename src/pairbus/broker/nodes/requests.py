@@ -24,6 +24,8 @@ class Request:
     properties: Properties
     application_properties: Map
     reply_to: str | None
+    sizes: Sequence[int] = ()
+    """The size of each message that it brings, or that is answered, for the meter."""
 
     @property
     def body(self) -> Value:

@@ -10,6 +10,7 @@ from pairbus.broker.entities.message import Incoming, read_incoming
 from pairbus.broker.entities.queue import Queue
 from pairbus.broker.entities.topic import Topic
 from pairbus.broker.faults.board import FaultKind
+from pairbus.broker.metering import LinkMeter, Sends
 from pairbus.broker.namespace import Namespace
 from pairbus.broker.refusals import RefusedError, too_large
 
@@ -25,11 +26,14 @@ REFUSABLE = 4 * 1024 * 1024
 class SendingNode:
     """Takes messages into a queue or a topic; each is answered once it is durable."""
 
-    def __init__(self, namespace: Namespace, entity: Queue | Topic, link: ReceiverLink, changed: Changed) -> None:
+    def __init__(
+        self, namespace: Namespace, entity: Queue | Topic, link: ReceiverLink, changed: Changed, meter: LinkMeter
+    ) -> None:
         self._namespace = namespace
         self._entity = entity
         self._link = link
         self._changed = changed
+        self._sent = Sends(meter)
 
     def attached(self) -> None:
         """Begin."""
@@ -56,6 +60,7 @@ class SendingNode:
             for delivery in deliveries:
                 if not delivery.settled:
                     link.settle(delivery, outcome)
+            self._sent.ended(messages, refused)
             self._changed()
 
         try:
@@ -70,10 +75,12 @@ class SendingNode:
     def on_delivery(self, delivery: DeliveryReceived) -> None:
         """Take a message or a batch."""
         link, faults = self._link, self._namespace.faults
+        messages: list[Incoming] = []
 
         def answer(refused: RefusedError | None) -> None:
             if not delivery.settled and not faults.find(FaultKind.LOSE_ANSWERS, self._entity.path):
                 link.settle(delivery, ACCEPTED if refused is None else rejected(refused.error))
+            self._sent.ended(messages, refused)
             self._changed()
 
         if link.credit < CREDIT // 2:
@@ -83,7 +90,8 @@ class SendingNode:
             limit = self._entity.settings.max_message_bytes
             if len(delivery.payload) > limit:
                 raise too_large(len(delivery.payload), limit)
-            self._entity.send(_messages(delivery), self._namespace.clock(), answer)
+            messages += _messages(delivery)
+            self._entity.send(messages, self._namespace.clock(), answer)
         except RefusedError as refused:
             answer(refused)
         except AmqpError as error:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
+from pairbus.broker.store.timing import CommitTimes
 from pairbus.errors import PairbusError
 
 SEQUENCE_BITS = 40
@@ -147,6 +148,8 @@ class Store(Protocol):
 
     journal: Journal
     """What gathers now. Look it up anew for each write: :meth:`flush` puts an empty one in its place."""
+    commits: CommitTimes
+    """How long it took to make things durable; a store that forgets everything has none."""
 
     def entities(self) -> Sequence[EntityRow]:
         """Return all entities, once, after opening."""

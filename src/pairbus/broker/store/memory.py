@@ -16,6 +16,7 @@ from pairbus.broker.store.base import (
     sequence_of,
 )
 from pairbus.broker.store.callbacks import call_back
+from pairbus.broker.store.timing import CommitTimes
 
 
 class MemoryStore:
@@ -27,6 +28,7 @@ class MemoryStore:
 
     def __init__(self, notify: Callable[[Callable[[], None]], None]) -> None:
         self.journal = Journal()
+        self.commits = CommitTimes()
         self._notify = notify
         self._closed = False
         self._taken: deque[Journal] = deque()

@@ -4,6 +4,7 @@ import logging
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -16,6 +17,7 @@ from pairbus.broker.store.callbacks import call_back
 from pairbus.broker.store.lock import StoreLock
 from pairbus.broker.store.opening import PAGE_SIZE, as_store_error, make_directory, open_reader, open_writer
 from pairbus.broker.store.queries import MIGRATIONS, QUERIES, with_keys
+from pairbus.broker.store.timing import CommitTimes
 from pairbus.broker.store.writing import JournalWriter, range_of
 
 _logger = logging.getLogger(__name__)
@@ -52,6 +54,7 @@ class SqliteStore:
         migrations: Path = MIGRATIONS,
     ) -> None:
         self.journal = Journal()
+        self.commits = CommitTimes()
         self._path = Path(path).absolute()
         self._notify = notify
         self._busy = False
@@ -215,11 +218,13 @@ class SqliteStore:
     def _commit(self, writer: JournalWriter, journal: Journal) -> int:
         """Commit, let the owner know, and return about how many bytes were written."""
         error: StoreError | None = None
+        began = time.perf_counter()
         try:
             writer.commit(journal)
         except Exception as problem:  # noqa: BLE001 whoever waits must be told, whatever it was
             error = as_store_error(problem, self._path)
             error.__cause__ = problem
+        self.commits.add(time.perf_counter() - began, failed=error is not None)
         written = 2 * PAGE_SIZE + sum(len(row[7]) for row in journal.rows)
         written += sum({body: len(row[7]) for row, body in journal.copies}.values())
         if isinstance(error, StoreFullError):
