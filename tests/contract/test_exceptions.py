@@ -7,7 +7,7 @@ from pathlib import Path
 from azure.servicebus import exceptions
 
 LATER = {
-    "MessagingEntityAlreadyExistsError": "only administration raises it",
+    "MessagingEntityAlreadyExistsError": "no data client makes entities, and administration raises ResourceExistsError",
 }
 
 
