@@ -367,7 +367,8 @@ def test_messages_that_lie_around_for_long_are_put_back(monkeypatch: pytest.Monk
 
 def test_a_peer_that_stays_silent_is_given_up_within_the_deadline() -> None:
     async def play() -> None:
-        silent = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
+        ends: list[asyncio.StreamWriter] = []
+        silent = await asyncio.start_server(lambda _reader, writer: ends.append(writer), "127.0.0.1", 0)
         port = silent.sockets[0].getsockname()[1]
         where = f"Endpoint=sb://localhost:{port};SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0;UseDevelopmentEmulator=true;"
         async with ServiceBusClient.from_connection_string(where, retry_total=0) as client:
@@ -378,6 +379,9 @@ def test_a_peer_that_stays_silent_is_given_up_within_the_deadline() -> None:
                 await transport.receive("orders", 1, 0.1)
             await transport.close()
         silent.close()
+        for end in ends:
+            end.close()
+            await end.wait_closed()
         left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         assert left == []
 
