@@ -48,6 +48,7 @@ class Stage:
         twin: Twin,
         *,
         queues: Mapping[str, QueueSettings] | None = None,
+        topics: Mapping[str, Iterable[str]] | None = None,
         process: bool = False,
         data: Path | None = None,
         pairing: Mapping[str, Any] | None = None,
@@ -55,7 +56,7 @@ class Stage:
     ) -> None:
         self.twin = twin
         self.queues = {"orders": QueueSettings()} if queues is None else queues
-        self.primary = EmbeddedBroker(queues=self.queues, process=process, data=data)
+        self.primary = EmbeddedBroker(queues=self.queues, topics=topics or {}, process=process, data=data)
         self.secondary = EmbeddedBroker()
         self.records = Records()
         self._pairing: Mapping[str, Any] = {} if pairing is None else pairing

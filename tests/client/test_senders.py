@@ -275,3 +275,23 @@ def test_s5_a_backlog_queue_that_fails_is_pulled_and_another_is_used(play_aio: P
         assert out == {f"{BACKLOG}/{n}": f"{BACKLOG}/{n}" != used for n in range(2)}
 
     play_aio(scenario)
+
+
+def test_a_topic_is_kept_available_as_a_queue_is(play: Play) -> None:
+    """S1 to S4, Y1 for a topic: what was parked reaches the subscription; P3: whose receiver is the SDK's own."""
+
+    async def scenario(stage: Stage) -> None:
+        async with stage.factory.get_topic_sender("events") as sender:
+            await sender.send_messages(ServiceBusMessage("before"))
+            stage.proxy.set("refused")
+            await sender.send_messages(ServiceBusMessage("during"))
+            stage.proxy.set("pass")
+            await stage.until_state(State.HEALTHY, "events")
+            await sender.send_messages(ServiceBusMessage("after"))
+            got: list[str] = []
+            async with stage.factory.get_subscription_receiver("events", "all") as receiver:
+                while len(got) < 3:
+                    got += texts(await receiver.receive_messages(3, max_wait_time=5))
+        assert sorted(got) == ["after", "before", "during"]
+
+    play(scenario, topics={"events": ["all"]}, pairing={"enable_syphon": True})

@@ -8,6 +8,7 @@ import re
 import ssl
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
+from functools import cache
 from typing import Any, Final, TypeAlias
 
 import certifi
@@ -32,8 +33,9 @@ STANDARD_BATCH_BYTES: Final = 262_144
 """What the SDK takes for the largest batch when a link does not say."""
 
 
+@cache
 def tls_context() -> ssl.SSLContext:
-    """Make the context that the SDK makes for each connection anew, which takes a tenth of a second each time."""
+    """Return the context that the SDK makes for each connection anew, which takes a tenth of a second each time."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(certifi.where())
     return context
