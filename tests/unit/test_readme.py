@@ -5,10 +5,14 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
+from pairbus.testing import EmbeddedBroker
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -17,7 +21,7 @@ ELSEWHERE = {
     "make test": "is what runs this test",
     "pairbus simulate --seeds 10000": "is what make chaos runs",
 }
-FOR_A_BROKER = ("pairbus broker", "pairbus fault ")
+FOR_A_BROKER = ("pairbus broker", "pairbus fault ", "curl ")
 """These do not end by themselves, or need one that runs: see below, and tests/contract."""
 
 
@@ -34,9 +38,26 @@ def commands() -> list[tuple[str, str]]:
     return [(where, line.partition("#")[0].strip()) for where, block in blocks("sh") for line in block.splitlines()]
 
 
-@pytest.mark.parametrize(("where", "code"), blocks("python"))
-def test_python_blocks_run(where: str, code: str) -> None:
-    exec(compile(code, where, "exec"), {"__name__": "__main__"})  # noqa: S102 (the README's own code)
+def pages() -> list[str]:
+    return list(dict.fromkeys(where.partition(":")[0] for where, _ in blocks("python")))
+
+
+@pytest.mark.parametrize("page", pages())
+def test_python_blocks_of_a_page_run_one_after_the_other(page: str) -> None:
+    with EmbeddedBroker(namespaces=["contoso", "fabrikam"], queues=["contoso/orders"]) as broker:
+        names: dict[str, object] = {
+            "__name__": "__main__",
+            "primary_connection_string": broker.endpoints["contoso"].connection_string,
+            "secondary_connection_string": broker.endpoints["fabrikam"].connection_string,
+        }
+        with ExitStack() as opened:
+            for where, code in blocks("python"):
+                if where.partition(":")[0] == page:
+                    exec(compile(code, where, "exec"), names)  # noqa: S102 (the page's own code)
+            for left_open in names.values():
+                close: Callable[[], None] | None = getattr(left_open, "close", None)
+                if close is not None and not isinstance(left_open, type):
+                    opened.callback(close)
 
 
 @pytest.mark.parametrize(("where", "command"), commands())
