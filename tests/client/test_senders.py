@@ -176,12 +176,11 @@ def test_e2_y1_every_kind_of_message_arrives_by_way_of_the_backlog_as_if_sent_di
     )
 
 
-def test_e1_a_parked_message_is_neither_expired_delayed_nor_grouped(play_aio: Play) -> None:
+@pytest.mark.parametrize("lives", [timedelta(seconds=1), timedelta(days=30)])
+def test_e1_a_parked_message_is_neither_expired_delayed_nor_grouped(play_aio: Play, lives: timedelta) -> None:
     async def scenario(stage: Stage) -> None:
         stage.proxy.set("refused")
-        message = ServiceBusMessage(
-            "one", session_id="s", time_to_live=timedelta(seconds=1), scheduled_enqueue_time_utc=LATER
-        )
+        message = ServiceBusMessage("one", session_id="s", time_to_live=lives, scheduled_enqueue_time_utc=LATER)
         await stage.factory.get_queue_sender("orders").send_messages(message)
         (parked,) = await stage.parked(1)
         assert (parked.session_id, parked.time_to_live, parked.scheduled_enqueue_time_utc) == (None, None, None)
@@ -189,10 +188,10 @@ def test_e1_a_parked_message_is_neither_expired_delayed_nor_grouped(play_aio: Pl
         assert parked.application_properties == {
             b"x-ms-path": b"orders",
             b"x-ms-sessionid": b"s",
-            b"x-ms-timetolive": 1000,
+            b"x-ms-timetolive": lives // timedelta(milliseconds=1),
             b"x-ms-scheduledenqueuetimeutc": int(LATER.timestamp() * 1000),
         }
-        assert (message.session_id, message.time_to_live) == ("s", timedelta(seconds=1))  # the caller's is untouched
+        assert (message.session_id, message.time_to_live) == ("s", lives)  # the caller's is untouched
 
     play_aio(scenario)
 

@@ -10,8 +10,8 @@ from typing import Any, Final, TypeAlias, cast
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageHeader, AmqpMessageProperties
 
-from pairbus.aio.sdk import Message, messages_of
-from pairbus.core.envelope import Label, Properties, check_label, park, split
+from pairbus.aio.sdk import Message, as_long, messages_of
+from pairbus.core.envelope import TIME_TO_LIVE, Label, Properties, check_label, park, split
 from pairbus.errors import ParkedMessageTooLargeError
 
 MessageTypes: TypeAlias = (
@@ -145,9 +145,10 @@ def parked(message: Message, destination: str) -> AmqpAnnotatedMessage:
     if properties is not None:
         # Neither the session nor the time of expiry, which the SDK works out from the time to live.
         made.properties = AmqpMessageProperties(**{name: getattr(properties, name) for name in _PROPERTY_FIELDS})
-    made.application_properties = cast(
-        "dict[str | bytes, Any]", dict(park(label_of(message), destination).application_properties)
-    )
+    labelled = cast("dict[str | bytes, Any]", dict(park(label_of(message), destination).application_properties))
+    if TIME_TO_LIVE in labelled:
+        labelled[TIME_TO_LIVE] = as_long(labelled[TIME_TO_LIVE])
+    made.application_properties = labelled
     made.annotations = {k: v for k, v in (amqp.annotations or {}).items() if _text(k) != _SCHEDULED}
     made.delivery_annotations = dict(amqp.delivery_annotations) if amqp.delivery_annotations else None
     made.footer = dict(amqp.footer) if amqp.footer else None

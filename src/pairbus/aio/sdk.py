@@ -210,3 +210,8 @@ class SendTimedOutError(SendTimeoutError, OperationTimeoutError):
         self.__dict__.update(error.__dict__)
         OperationTimeoutError.__init__(self, message=str(error))
         self.args = error.args
+
+
+def as_long(value: int) -> object:
+    """Return a number as the SDK wants one that may need 64 bits: it takes a plain one for an int of 32."""
+    return {"TYPE": "LONG", "VALUE": value}
