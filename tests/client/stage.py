@@ -21,7 +21,6 @@ from pairbus.instrument.hooks import Instrument
 from pairbus.testing import EmbeddedBroker, QueueSettings
 
 DEADLINE = 20.0
-BACKLOG = "127-0-0-1/x-servicebus-transfer"
 
 
 class Records(list[Record]):
@@ -69,6 +68,8 @@ class Stage:
         self.proxy = Proxy(port_of(self.primary.connection_string)).__enter__()
         address = self.primary.connection_string
         self.address = address.replace(f":{port_of(address)}", f":{self.proxy.port}", 1)
+        self.backlog = f"127-0-0-1-{self.proxy.port}/x-servicebus-transfer"
+        """Where the secondary has the backlog queues."""
         self.manager = self.twin.manager(self.secondary.connection_string)
         self.factory: MessagingFactory = self.twin.factory(
             self.address, instrument=Instrument([self.records], client="test"), **self._factory_options
@@ -125,7 +126,7 @@ class Stage:
         while len(got) < count:
             assert time.monotonic() < ends, f"{len(got)} of {count} messages were parked"
             for index in range(queues):
-                async with self.receiver(f"{BACKLOG}/{index}", at="secondary") as receiver:
+                async with self.receiver(f"{self.backlog}/{index}", at="secondary") as receiver:
                     for message in await receiver.receive_messages(count, max_wait_time=0.3):
                         got.append(message)
                         await receiver.complete_message(message)
@@ -148,4 +149,4 @@ def texts(messages: Iterable[ServiceBusMessage]) -> list[str]:
     return [str(message) for message in messages]
 
 
-__all__ = ["BACKLOG", "Stage", "State", "port_of", "texts"]
+__all__ = ["Stage", "State", "port_of", "texts"]

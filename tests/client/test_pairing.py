@@ -9,7 +9,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceiver
 from azure.servicebus import aio as sdk
 from azure.servicebus.exceptions import ServiceBusError
 from tests.client.conftest import Play
-from tests.client.stage import BACKLOG, Stage, texts
+from tests.client.stage import Stage, texts
 from tests.client.twins import Threaded, Twin
 
 from pairbus.aio.backlog import MAX_DURATION
@@ -58,16 +58,16 @@ def test_b1_b2_b3_pairing_makes_what_is_missing_and_leaves_what_is_there(play: P
 
     async def scenario(stage: Stage) -> None:
         own = QueueSettings(lock_duration=30_000)
-        stage.secondary.create_queue(f"{BACKLOG}/1", own)
-        stage.secondary.create_queue(f"{BACKLOG}/7", own)
+        stage.secondary.create_queue(f"{stage.backlog}/1", own)
+        stage.secondary.create_queue(f"{stage.backlog}/7", own)
         await stage.pair(backlog_queue_count=3)
         queues = stage.factory.availability.backlog_queues
-        assert [queue.path for queue in queues] == [f"{BACKLOG}/{index}" for index in range(3)]
+        assert [queue.path for queue in queues] == [f"{stage.backlog}/{index}" for index in range(3)]
         look = Twin("aio").manager(stage.secondary.connection_string)
         async with look:
-            made = await look.get_queue(f"{BACKLOG}/0")
-            kept = await look.get_queue(f"{BACKLOG}/1")
-            await look.get_queue(f"{BACKLOG}/7")
+            made = await look.get_queue(f"{stage.backlog}/0")
+            kept = await look.get_queue(f"{stage.backlog}/1")
+            await look.get_queue(f"{stage.backlog}/7")
         assert made.max_size_in_megabytes == 5120
         assert made.max_delivery_count == 2147483647
         assert made.default_message_time_to_live == MAX_DURATION

@@ -11,7 +11,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
 from tests.client.conftest import Play
-from tests.client.stage import BACKLOG, Stage, State, texts
+from tests.client.stage import Stage, State, texts
 
 from pairbus.aio import ParkedSchedule
 from pairbus.core.ledger import Kind
@@ -271,7 +271,7 @@ def test_s5_a_backlog_queue_that_fails_is_pulled_and_another_is_used(play_aio: P
         stage.secondary.delete_queue(used)
         await sender.send_messages(ServiceBusMessage("two"))
         out = {queue.path: queue.in_play for queue in stage.factory.availability.backlog_queues}
-        assert out == {f"{BACKLOG}/{n}": f"{BACKLOG}/{n}" != used for n in range(2)}
+        assert out == {f"{stage.backlog}/{n}": f"{stage.backlog}/{n}" != used for n in range(2)}
 
     play_aio(scenario)
 

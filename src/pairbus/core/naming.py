@@ -12,15 +12,14 @@ DEFAULT_PORT = "5671"
 def namespace_label(host: str) -> str:
     """Return the first label of a namespace's host name: ``contoso`` of ``contoso.servicebus.windows.net``.
 
-    A scheme, a port and a trailing slash are allowed, as they stand in connection strings. A bare address has no
-    labels and stands for itself: ``127-0-0-1``.
+    A scheme, a port and a trailing slash are allowed, as they stand in connection strings. A bare address and
+    ``localhost`` name a machine, which may have many namespaces: they stand for themselves, with the port if there is
+    one: ``127-0-0-1-5672``.
     """
-    name, _ = _host_and_port(host)
-    label = (
-        re.sub("[.:]+", "-", name).strip("-")
-        if re.fullmatch(r"[\d.]+|[\da-f:]+:[\da-f:.]*", name)
-        else name.partition(".")[0]
-    )
+    name, port = _host_and_port(host)
+    label = name.partition(".")[0]
+    if name == "localhost" or re.fullmatch(r"[\d.]+|[\da-f:]+:[\da-f:.]*", name):
+        label = re.sub("[.:]+", "-", name).strip("-") + (f"-{port}" if port else "")
     if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", label):
         raise OptionError("namespace", host, "a host name such as 'contoso.servicebus.windows.net'")
     return label
@@ -28,16 +27,18 @@ def namespace_label(host: str) -> str:
 
 def same_namespace(one: str, other: str) -> bool:
     """Tell whether two host names, with their ports if they have any, mean the same namespace."""
-    return _host_and_port(one) == _host_and_port(other)
+    (name, port), (other_name, other_port) = _host_and_port(one), _host_and_port(other)
+    return name == other_name and (port or DEFAULT_PORT) == (other_port or DEFAULT_PORT)
 
 
 def _host_and_port(host: str) -> tuple[str, str]:
+    """Return the host, and the port, which is empty if it is not said."""
     address = host.rpartition("://")[2].partition("/")[0].strip().lower()
     match = re.fullmatch(r"\[(.*)\](?::(\d*))?|([^:]*)(?::(\d*))?", address)
     if match is None:  # an address of many colons, and so without a port
-        return address, DEFAULT_PORT
+        return address, ""
     name = match[1] if match[1] is not None else match[3]
-    return name.removesuffix("."), match[2] or match[4] or DEFAULT_PORT
+    return name.removesuffix("."), match[2] or match[4] or ""
 
 
 def entity_key(path: str) -> str:

@@ -144,7 +144,15 @@ def test_b4_nothing_asked_for_is_extra(count: int, existing: int) -> None:
 
 @pytest.mark.parametrize(
     ("host", "label"),
-    [("127.0.0.1:5672", "127-0-0-1"), ("sb://[::1]:5672/", "1"), ("fe80::1:2", "fe80-1-2"), ("[fe80::1]", "fe80-1")],
+    [
+        ("127.0.0.1", "127-0-0-1"),
+        ("127.0.0.1:5672", "127-0-0-1-5672"),
+        ("sb://localhost:5672/", "localhost-5672"),
+        ("localhost", "localhost"),
+        ("sb://[::1]:5672/", "1-5672"),
+        ("fe80::1:2", "fe80-1-2"),
+        ("[fe80::1]", "fe80-1"),
+    ],
 )
 def test_b1_an_address_stands_for_itself(host: str, label: str) -> None:
     assert namespace_label(host) == label
