@@ -148,6 +148,8 @@ class Door:
                 self._on_too_many_files(listener, error)
                 return
             client.settimeout(0)
+            # asyncio does so by itself only for sockets that were made with a protocol, which accept() does not do.
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             ticket = self.room.enter(partial(self._turn_away, client))
             self._loop.add_reader(client, self._look, client, ticket)
 

@@ -306,3 +306,26 @@ def test_all_addresses_of_a_host_have_the_same_port() -> None:
         await door.close(1)
 
     asyncio.run(scenario())
+
+
+def test_what_is_small_is_sent_at_once() -> None:
+    """Without TCP_NODELAY an answer may wait 40 ms for the client's acknowledgement of the one before."""
+    sockets: list[socket.socket] = []
+
+    class Listening(Amqp):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            sockets.append(transport.get_extra_info("socket"))
+
+    async def play() -> None:
+        door = Door(asyncio.get_running_loop(), Listening, hello)
+        port = await door.open("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"AMQP open")
+        assert await reader.read(4) == b"amqp"
+        assert sockets[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        writer.close()
+        await writer.wait_closed()
+        await door.close(1)
+
+    asyncio.run(play())
