@@ -43,7 +43,10 @@ def pages() -> list[str]:
 
 
 @pytest.mark.parametrize("page", pages())
-def test_python_blocks_of_a_page_run_one_after_the_other(page: str) -> None:
+def test_python_blocks_of_a_page_run_one_after_the_other(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where they may leave files
     with EmbeddedBroker(namespaces=["contoso", "fabrikam"], queues=["contoso/orders"]) as broker:
         names: dict[str, object] = {
             "__name__": "__main__",
