@@ -125,6 +125,7 @@ _THREE_SIZE: Final = 1 + len(_SEQUENCE_KEY) + len(_ENQUEUED_KEY) + len(_LOCKED_K
 _ANNOTATIONS: Final = b"\x00\x53\x72\xc1"
 _THREE: Final = _ANNOTATIONS + bytes((_THREE_SIZE, 6)) + _SEQUENCE_KEY
 """The annotations of a message that has none of its own: where they begin."""
+_pack_three: Final = struct.Struct(f">{len(_THREE)}sq{len(_ENQUEUED_KEY)}sq{len(_LOCKED_KEY)}sq").pack
 _NUMBER_KEY: Final = encode_symbol(ENQUEUED_NUMBER) + b"\x81"
 _STAMP: Final = _ANNOTATIONS + bytes((1 + len(_NUMBER_KEY) + 8, 2)) + _NUMBER_KEY
 """The annotations of a message of a topic that has none but its number there, which follows."""
@@ -157,14 +158,7 @@ def _is_bare(payload: bytes, start: int = 0) -> bool:
 
 
 def _three_annotations(held: Held) -> bytes:
-    return (
-        _THREE
-        + _pack_long(held.sequence)
-        + _ENQUEUED_KEY
-        + _pack_long(held.enqueued)
-        + _LOCKED_KEY
-        + _pack_long(held.until)
-    )
+    return _pack_three(_THREE, held.sequence, _ENQUEUED_KEY, held.enqueued, _LOCKED_KEY, held.until)
 
 
 def _outgoing(held: Held, extra: Map | None) -> bytes:
