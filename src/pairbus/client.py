@@ -8,6 +8,7 @@ Safe to use from many threads. Every call has a real deadline. Receivers are the
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -21,7 +22,7 @@ from pairbus.aio.availability import BacklogQueue, EntityAvailability, OnTurn
 from pairbus.aio.messages import MessageTypes
 from pairbus.core.lifecycle import FactoryState
 from pairbus.core.options import Namespaced, SendAvailabilityPairedNamespaceOptions, check_pairing
-from pairbus.errors import OptionError
+from pairbus.errors import FactoryClosedError, OptionError
 from pairbus.instrument.hooks import Instrument
 from pairbus.portal import Portal
 
@@ -72,8 +73,9 @@ class MessageSender:
         self.close()
 
     def close(self) -> None:
-        """Close the link, after the sends that are under way."""
-        self._run(self._sender.close())
+        """Close the link, after the sends that are under way. A factory that is closed has closed it already."""
+        with suppress(FactoryClosedError):
+            self._run(self._sender.close())
 
     def send_messages(
         self, message: MessageTypes | ServiceBusMessageBatch, *, timeout: float | None = None, **kwargs: Any

@@ -15,7 +15,7 @@ from tests.client.stage import Stage
 from tests.support.proxy import Mode
 
 import pairbus
-from pairbus.errors import FactoryForkedError, SendTimeoutError
+from pairbus.errors import FactoryClosedError, FactoryForkedError, SendTimeoutError
 
 
 def sockets() -> int:
@@ -162,3 +162,16 @@ def test_a_callback_must_not_wait_for_its_own_factory(play_aio: Play) -> None:
             assert "must not wait" in str(caught[0])
 
     play_aio(scenario, pairing={"pair": False})
+
+
+def test_a_sender_may_be_closed_after_its_factory_as_with_the_sdk(play: Play) -> None:
+    async def scenario(stage: Stage) -> None:
+        factory = stage.twin.factory(stage.address)
+        sender = factory.get_queue_sender("orders")
+        await sender.send_messages(ServiceBusMessage("one"))
+        await factory.close()
+        await sender.close()
+        with pytest.raises(FactoryClosedError):
+            await sender.send_messages(ServiceBusMessage("two"))
+
+    play(scenario)
