@@ -225,7 +225,7 @@ class AnyDriver(RuleBasedStateMachine):
             elif action is Action.PING:
                 assert self.engaged_at is not None
                 assert not self.ping_under_way
-                assert self.now - max([self.engaged_at, *self.pings]) >= self.ping_interval
+                assert self.now >= max([self.engaged_at, *self.pings]) + self.ping_interval
                 self.pings.append(self.now)
                 self.ping_under_way = True
 
