@@ -15,12 +15,15 @@ from tests.client.stage import port_of
 from tests.client.test_endings import sockets
 from tests.support.proxy import Proxy
 
+import pairbus
 from pairbus.aio import MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions
 from pairbus.testing import EmbeddedBroker, QueueSettings
 
 CYCLES = 10_000
 MEGABYTE = 1024
 CUSTOMERS, ORDERS = 5, 400
+AWAY = 30
+"""Seconds without the primary."""
 
 
 def test_c2_ten_thousand_factories_leak_nothing() -> None:
@@ -72,9 +75,9 @@ def test_a_producer_lives_through_kill_9_of_the_primary(tmp_path: Path) -> None:
             stdout=subprocess.PIPE,
             text=True,
         )
-        time.sleep(8)
+        _wait_for_orders(primary.connection_string)
         primary.kill()
-        time.sleep(30)
+        time.sleep(AWAY)  # that is what the outage is: nothing is waited for
         primary.start()
         proxy.set("pass", target=port_of(primary.connection_string))
         orders = asyncio.run(_consume(primary.connection_string))
@@ -84,6 +87,15 @@ def test_a_producer_lives_through_kill_9_of_the_primary(tmp_path: Path) -> None:
     for customer, numbers in orders.items():
         assert sorted(numbers) == list(range(ORDERS)), customer  # none is missing, none came twice
         print(customer, "in order" if numbers == sorted(numbers) else "in the order of Y5")
+
+
+def _wait_for_orders(connection_string: str) -> None:
+    """Wait until the producer is well under way; the queue's length is the only sign of it."""
+    with pairbus.NamespaceManager.from_connection_string(connection_string) as manager:
+        ends = time.monotonic() + 60
+        while (manager.get_queue_runtime_properties("orders").active_message_count or 0) < 10 * CUSTOMERS:
+            assert time.monotonic() < ends, "the producer has sent nothing"
+            time.sleep(0.1)
 
 
 async def _consume(connection_string: str) -> dict[str, list[int]]:

@@ -10,11 +10,12 @@ from azure.servicebus import aio as sdk
 from azure.servicebus.exceptions import ServiceBusError
 from tests.client.conftest import Play
 from tests.client.stage import Stage, texts
-from tests.client.twins import Threaded, Twin
+from tests.client.twins import Twin
 
 from pairbus.aio.backlog import MAX_DURATION
 from pairbus.errors import FactoryClosedError, FactoryFaultedError, PairingError, ReservedPropertyError
 from pairbus.testing import QueueSettings
+from support.threaded import Threaded
 
 UNPAIRED = {"pair": False}
 

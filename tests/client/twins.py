@@ -2,54 +2,13 @@
 
 # ruff: noqa: ANN401 (arguments are handed on)
 
-import asyncio
-from collections.abc import Callable
-from typing import Any, Self, cast
-
-import azure.servicebus as sync_sdk
+from typing import Any, cast
 
 import pairbus
 from pairbus import aio
+from support.threaded import Threaded
 
 KINDS = ("aio", "sync")
-
-_AT_ONCE = ("get_queue_sender", "get_topic_sender", "get_queue_receiver", "get_subscription_receiver", "fault")
-_WRAPPED = (pairbus.MessagingFactory, pairbus.MessageSender, sync_sdk.ServiceBusReceiver)
-
-
-class Threaded:
-    """An object of the synchronous client, with the shape of its asynchronous twin."""
-
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self.inner, name)
-        if not callable(value):
-            return value
-        return self._now(value) if name in _AT_ONCE else self._in_thread(value)
-
-    @staticmethod
-    def _now(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **options: Any) -> Any:
-            made = function(*args, **options)
-            return Threaded(made) if isinstance(made, _WRAPPED) else made
-
-        return call
-
-    @staticmethod
-    def _in_thread(function: Callable[..., Any]) -> Callable[..., Any]:
-        async def call(*args: Any, **options: Any) -> Any:
-            return await asyncio.to_thread(function, *args, **options)
-
-        return call
-
-    async def __aenter__(self) -> Self:
-        await asyncio.to_thread(self.inner.__enter__)
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await asyncio.to_thread(self.inner.__exit__, *error)
 
 
 class Twin:

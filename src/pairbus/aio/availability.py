@@ -144,7 +144,7 @@ class Availability:
         for callback in tuple(self._callbacks):
             try:
                 callback(turn)
-            except Exception:
+            except Exception:  # the application's own: a send must not fail for it
                 _LOGGER.exception("a callback failed on %s", turn)
 
 

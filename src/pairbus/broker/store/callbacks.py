@@ -12,5 +12,5 @@ def call_back(journal: Journal, error: StoreError | None) -> None:
     for durable in journal.durable:
         try:
             durable(error)
-        except Exception:
+        except Exception:  # the others wait for what is durable all the same
             _logger.exception("a callback of the store has failed")

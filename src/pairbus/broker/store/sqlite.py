@@ -233,8 +233,7 @@ class SqliteStore:
         self._outbox.put((journal, error))
         try:
             self._notify(self._settle)
-        except Exception:
-            # The owner's loop may have ended; close() will find the outcome.
+        except Exception:  # the owner's loop may have ended; close() will find the outcome
             _logger.exception("%s: the owner cannot be notified", self._path)
         return written
 

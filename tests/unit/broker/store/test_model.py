@@ -39,7 +39,7 @@ class Comparison(RuleBasedStateMachine):
         self.store = self.open()
 
     def open(self) -> Store:
-        raise NotImplementedError
+        raise NotImplementedError  # each kind of store has its own below
 
     def wait(self) -> None:
         outcome: list[StoreError | None] = []
