@@ -104,6 +104,7 @@ async def _consume(connection_string: str) -> dict[str, list[int]]:
         ends = time.monotonic() + 240
         async with client.get_queue_receiver("orders", session_id=f"customer-{customer}") as receiver:
             while len(numbers) < ORDERS and time.monotonic() < ends:
+                await receiver.session.renew_lock()  # it may take longer than one lock lasts
                 for message in await receiver.receive_messages(100, max_wait_time=5):
                     numbers.append(int(str(message).rpartition(" ")[2]))
                     await receiver.complete_message(message)
