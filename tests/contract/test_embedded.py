@@ -100,6 +100,16 @@ def test_a_bad_port_in_a_file_is_named(tmp_path: Path, port: object) -> None:
         from_file(file)
 
 
+@pytest.mark.parametrize("process", [False, True])
+def test_started_again_it_is_where_it_was(tmp_path: Path, process: bool) -> None:  # noqa: FBT001
+    broker = EmbeddedBroker(queues=["orders"], data=tmp_path, process=process).start()
+    before = broker.connection_string
+    broker.stop()
+    with broker:
+        assert broker.connection_string == before
+        assert exchange(before, "orders") == "orders"
+
+
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(OptionError, match="clock"):
         EmbeddedBroker(process=True, clock=lambda: 0)

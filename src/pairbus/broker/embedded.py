@@ -72,11 +72,17 @@ class EmbeddedBroker:
         self._running: _InThread | _InProcess | None = None
 
     def start(self) -> Self:
-        """Start it, and wait until it serves."""
+        """Start it, and wait until it serves. Started again, it is where it was: each namespace has its port."""
         if self._running is None:
-            self._running = _InProcess(self._config) if self._process_wanted else _InThread(self._config, *self._clocks)
+            config = self._config_again()
+            self._running = _InProcess(config) if self._process_wanted else _InThread(config, *self._clocks)
             self._endpoints = {endpoint.namespace: endpoint for endpoint in self._running.endpoints}
         return self
+
+    def _config_again(self) -> BrokerConfig:
+        ports = {name: endpoint.port for name, endpoint in self._endpoints.items()}
+        namespaces = [replace(each, port=ports.get(each.name, each.port)) for each in self._config.namespaces]
+        return replace(self._config, namespaces=namespaces)
 
     def stop(self) -> None:
         """Stop it in order: clients are told, and everything is durable."""

@@ -154,14 +154,6 @@ def test_simulate_ends_with_1_and_the_seed_when_a_rule_is_broken(
     assert "broken: E2 at" in history
 
 
-def test_the_demo_tells_of_an_outage_and_loses_nothing(pairbus: Command) -> None:
-    code, output, _ = pairbus("demo")
-    assert code == 0
-    for text in ("'orders' is suspect", "failover is engaged", "a ping was accepted", "No send failed"):
-        assert text in output
-    assert "\x1b[" not in output, "no colour when piped"
-
-
 def test_a_certificate_that_cannot_be_used_is_named_with_the_cure(pairbus: Command, tmp_path: Path) -> None:
     file = tmp_path / "server.pem"
     code, _, errors = pairbus("broker", "--port", "0", "--tls", "--certificate", str(file), "--key", str(file))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
+from tests.support.outage import outage
 
 from pairbus.core.burst import Lane, Outbound, Parked
 from pairbus.core.envelope import Label, Unparked, unpark
@@ -25,7 +26,6 @@ from pairbus.simulate.setting import (
     SyphonCrash,
     from_seed,
 )
-from pairbus.simulate.story import outage
 from pairbus.simulate.world import Result, World, run_seed
 
 SEEDS = range(300)

@@ -1,4 +1,4 @@
-"""One outage, made by hand, to be told as a story."""
+"""One outage of a simulated world, made by hand."""
 
 from datetime import timedelta
 

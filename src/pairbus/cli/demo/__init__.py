@@ -1,0 +1,93 @@
+"""``pairbus demo``: an outage that would have lost orders, and none is lost."""
+
+import asyncio
+import json
+import logging
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from pairbus.cli.demo.play import Ending
+
+
+def demo(
+    keep: Annotated[
+        Path | None,
+        typer.Option(file_okay=False, help="Keep the brokers' data, the ledger, the tables and report.html here."),
+    ] = None,
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard", help="Serve the dashboard meanwhile, and until Ctrl+C.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end, the story aside.")] = False,
+) -> None:
+    """Run a shop through an outage of its broker, on this machine: real brokers, real sockets, a real kill -9.
+
+    Two embedded brokers are started, each a process of its own. Tills send orders with the paired client to a queue
+    and a topic, clerks receive them. The primary is killed, orders are parked in the secondary, the primary returns,
+    and the Spark syphon carries the parked orders home. At the end every order is accounted for.
+    """
+    from pairbus.cli.demo.play import Play
+
+    console = Console(highlight=False, stderr=as_json)
+    folder = _folder(keep)
+    logging.basicConfig(filename=folder / "demo.log", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    play = Play(console, folder)
+    try:
+        with play.screen.shown():
+            ending = asyncio.run(play.run())
+    finally:
+        play.primary.stop()
+        play.secondary.stop()
+    if as_json:
+        print(json.dumps(ending.as_json()))  # noqa: T201 (for machines)
+    else:
+        _tell(console, ending, folder)
+    if not ending.good:
+        raise typer.Exit(1)
+
+
+def _folder(keep: Path | None) -> Path:
+    if keep is None:
+        return Path(tempfile.mkdtemp(prefix="pairbus-demo-"))
+    keep.mkdir(parents=True, exist_ok=True)
+    if any(keep.iterdir()):
+        raise typer.BadParameter(f"{keep} is not empty; give a directory that is, or a new one", param_hint="--keep")
+    return keep
+
+
+def _tell(console: Console, ending: "Ending", folder: Path) -> None:
+    tally, unpaired = ending.tally, ending.unpaired
+    table = Table(title="\nWhat became of the orders", title_justify="left", show_header=False, box=None)
+    table.add_column(justify="right", style="bold")
+    for number, what in (
+        (tally.sent, "sent"),
+        (tally.failed, "sends that failed"),
+        (ending.parked, "parked while contoso was away"),
+        (ending.delivered, "carried home by the Spark syphon"),
+        (tally.received, "received by the clerks"),
+        (len(tally.lost), "lost"),
+        (tally.duplicates, "came twice"),
+    ):
+        table.add_row(str(number), what)
+    console.print(table)
+    costs = Table(title="\nWhat it cost", title_justify="left", box=None, header_style="dim")
+    costs.add_column("stage")
+    costs.add_column("operations", justify="right")
+    for stage, cost in ending.report["cost"]["stages"].items():
+        costs.add_row(stage, f"{cost['operations']:,}")
+    console.print(costs)
+    for lost in tally.lost:
+        console.print(f"[red]lost:[/] {lost}")
+    console.print(f"\nFailover engaged {ending.failover_seconds:.1f} s after the kill.")
+    attempts = unpaired.sent + unpaired.failed
+    console.print(f"Without pairing, the same shop turned away {unpaired.failed} of {attempts} customers.")
+    if ending.good:
+        console.print("[bold green]No send failed, and no order was lost.[/]")
+    else:
+        console.print("[bold red]This is not what pairbus promises.[/] Keep the folder below, and tell us.")
+    console.print(f"\nThe report, with the outage on a time line: {folder / 'report' / 'report.html'}", soft_wrap=True)

@@ -1,0 +1,86 @@
+"""The shop of the demo: tills that send, and clerks that receive."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeAlias, cast
+
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSession
+from azure.servicebus.exceptions import ServiceBusError
+
+from pairbus.cli.demo.tally import Tally
+from pairbus.errors import PairbusError
+
+PATIENCE: Final = 5.0
+"""Seconds that a customer waits in the queue, and then again for the order to be taken."""
+_RENEW_BEFORE: Final = timedelta(seconds=30)
+_TRY_AGAIN: Final = 0.5
+
+Send: TypeAlias = Callable[[ServiceBusMessage, float], Awaitable[object]]
+"""Sends a message within so many seconds, or raises."""
+
+
+class Till:
+    """Sends one order after the other, as customers come: at a steady pace, whether the last one was taken or not.
+
+    :param name: the first part of its orders' ids, and their session.
+    """
+
+    def __init__(self, name: str, entity: str, send: Send, tally: Tally, *, sessions: bool) -> None:
+        self._name = name
+        self._entity = entity
+        self._send = send
+        self._tally = tally
+        self._sessions = sessions
+
+    async def open_until(self, closing: asyncio.Event, pace: float) -> None:
+        """Sell until closing time, so many orders a second; those who have come by then are served."""
+        began, number = time.monotonic(), 0
+        while not closing.is_set():
+            came = began + number / pace
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, came - time.monotonic())):
+                    await closing.wait()
+                    return
+            await self._sell(f"{self._name}-{number}", came)
+            number += 1
+
+    async def _sell(self, order: str, came: float) -> None:
+        if time.monotonic() > came + PATIENCE:
+            self._tally.refused(self._entity, order)  # the customer stood in the queue, and has gone
+            return
+        session = self._name if self._sessions else None
+        try:
+            await self._send(ServiceBusMessage(f"order {order}", message_id=order, session_id=session), PATIENCE)
+        except (ServiceBusError, PairbusError):
+            self._tally.refused(self._entity, order)
+        else:
+            self._tally.accepted(self._entity, order)
+
+
+async def clerk(
+    open_receiver: Callable[[], contextlib.AbstractAsyncContextManager[ServiceBusReceiver]], place: str, tally: Tally
+) -> None:
+    """Receive and complete what comes, with the SDK's own receiver, until cancelled; open it again when it breaks."""
+    while True:
+        try:
+            async with open_receiver() as receiver:
+                async for message_id, number in _received(receiver):
+                    tally.came(place, message_id, number)
+        except ServiceBusError:
+            await asyncio.sleep(_TRY_AGAIN)
+
+
+async def _received(receiver: ServiceBusReceiver) -> AsyncIterator[tuple[str, int]]:
+    while True:
+        messages = await receiver.receive_messages(100, max_wait_time=1)
+        for message in messages:
+            yield message.message_id or "", message.sequence_number or 0
+        await asyncio.gather(*map(receiver.complete_message, messages))
+        session = cast("ServiceBusSession | None", receiver.session)  # None without sessions, whatever its type says
+        until = None if session is None else session.locked_until_utc
+        if session is not None and until is not None and until - datetime.now(UTC) < _RENEW_BEFORE:
+            await session.renew_lock()
