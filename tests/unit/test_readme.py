@@ -16,6 +16,8 @@ from pairbus.testing import EmbeddedBroker
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+NOT_RUN = "# not run: "
+"""How a block begins that cannot be run here, and why."""
 ELSEWHERE = {
     "make demo": "runs pairbus demo, which the command's tests run",
     "make test": "is what runs this test",
@@ -55,7 +57,7 @@ def test_python_blocks_of_a_page_run_one_after_the_other(
         }
         with ExitStack() as opened:
             for where, code in blocks("python"):
-                if where.partition(":")[0] == page:
+                if where.partition(":")[0] == page and not code.startswith(NOT_RUN):
                     exec(compile(code, where, "exec"), names)  # noqa: S102 (the page's own code)
             for left_open in names.values():
                 close: Callable[[], None] | None = getattr(left_open, "close", None)
