@@ -17,7 +17,8 @@
     │   └── FactoryForkedError          it was made in another process
     ├── IllegalMoveError (RuntimeError) a state machine was told what cannot happen: a bug
     ├── LedgerError (ValueError)        a ledger record cannot be read
-    └── PricesError (ValueError)        a price file cannot be used
+    ├── PricesError (ValueError)        a price file cannot be used
+    └── SparkUnavailableError           Spark, or the Java under it, cannot be used
 
 The facts of an error are attributes, so that a program need not read its text.
 """
@@ -170,3 +171,7 @@ class LedgerError(PairbusError, ValueError):
 
 class PricesError(PairbusError, ValueError):
     """A price file cannot be used; the text names the entry, its value and what is valid."""
+
+
+class SparkUnavailableError(PairbusError):
+    """Spark, or the Java that it runs on, cannot be used; the text names what was found and the cure."""

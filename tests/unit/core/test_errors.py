@@ -25,6 +25,7 @@ from pairbus.errors import (
     PricesError,
     ReservedPropertyError,
     SendTimeoutError,
+    SparkUnavailableError,
 )
 
 REFUSED = ConnectionRefusedError("refused")
@@ -47,6 +48,7 @@ BASES = {
     IllegalMoveError: (PairbusError, RuntimeError),
     LedgerError: (PairbusError, ValueError),
     PricesError: (PairbusError, ValueError),
+    SparkUnavailableError: (PairbusError,),
 }
 
 
