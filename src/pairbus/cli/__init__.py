@@ -11,6 +11,7 @@ from pairbus.cli.cost import cost
 from pairbus.cli.demo import demo
 from pairbus.cli.fault import fault
 from pairbus.cli.simulate import simulate
+from pairbus.cli.syphon import syphon
 from pairbus.errors import PairbusError
 
 app = typer.Typer(
@@ -41,6 +42,7 @@ app.command()(cost)
 app.command()(demo)
 app.command()(fault)
 app.command()(simulate)
+app.command()(syphon)
 
 
 def main() -> None:
