@@ -26,6 +26,7 @@ test: $(INSTALLED) ## Run the tests
 	$(BIN)/pytest -n auto tests/unit --ignore=tests/unit/core
 	$(BIN)/pytest -n 4 tests/contract # which wait for the SDK more than they work
 	$(BIN)/pytest -n 4 tests/client # likewise
+	$(BIN)/pytest tests/spark # one session, which all of them share
 
 interop: $(INSTALLED) ## Test the broker with clients that are not ours (Qpid Proton, Node.js), where they can be had
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group interop

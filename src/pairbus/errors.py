@@ -18,7 +18,8 @@
     ├── IllegalMoveError (RuntimeError) a state machine was told what cannot happen: a bug
     ├── DocumentError (ValueError)      a message's JSON cannot be read
     ├── LedgerError (ValueError)        a ledger record cannot be read
-    └── PricesError (ValueError)        a price file cannot be used
+    ├── PricesError (ValueError)        a price file cannot be used
+    └── SparkUnavailableError           Spark, or the Java under it, cannot be used
 
 The facts of an error are attributes, so that a program need not read its text.
 """
@@ -181,3 +182,7 @@ class LedgerError(PairbusError, ValueError):
 
 class PricesError(PairbusError, ValueError):
     """A price file cannot be used; the text names the entry, its value and what is valid."""
+
+
+class SparkUnavailableError(PairbusError):
+    """Spark, or the Java that it runs on, cannot be used; the text names what was found and the cure."""

@@ -14,6 +14,7 @@ from pairbus.cli.running import say_error
 from pairbus.cli.send import send
 from pairbus.cli.simulate import simulate
 from pairbus.cli.status import status
+from pairbus.cli.syphon import syphon
 from pairbus.errors import PairbusError
 
 app = typer.Typer(
@@ -47,6 +48,7 @@ app.command()(receive)
 app.command()(send)
 app.command()(simulate)
 app.command()(status)
+app.command()(syphon)
 
 
 def main() -> None:

@@ -26,6 +26,7 @@ from pairbus.errors import (
     PricesError,
     ReservedPropertyError,
     SendTimeoutError,
+    SparkUnavailableError,
 )
 
 REFUSED = ConnectionRefusedError("refused")
@@ -49,6 +50,7 @@ BASES = {
     DocumentError: (PairbusError, ValueError),
     LedgerError: (PairbusError, ValueError),
     PricesError: (PairbusError, ValueError),
+    SparkUnavailableError: (PairbusError,),
 }
 
 

@@ -1,0 +1,136 @@
+"""Makes Spark sessions, with the settings that pairbus needs, on one machine or on a cluster.
+
+A session that exists already is used as it is, and so is a Spark that was started by ``spark-submit`` or that a
+platform provides: it has its own Java, master and log.
+"""
+
+import contextlib
+import importlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Generator, Mapping
+from datetime import UTC, datetime
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from pairbus.errors import SparkUnavailableError
+from pairbus.spark.java import find_java, launcher_home, user_directory
+
+if TYPE_CHECKING:
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+SETTINGS: Final[Mapping[str, str]] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.worker.reuse": "true",  # so that links to the broker outlive a task
+    "spark.speculation": "false",  # a second attempt beside a first one would move messages twice
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|connection[._]?string|sharedaccess",
+    "spark.sql.redaction.string.regex": "(?i)(sharedaccess(key|signature)|sig)=[^;&\\s]+",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""What all sessions have; settings that are asked for win."""
+KEPT_LOGS: Final = 10
+
+
+def spark_session(
+    app_name: str, *, master: str = "local[*]", ui: bool = False, settings: Mapping[str, str] | None = None
+) -> "SparkSession":
+    """Return a Spark session: the one that is active, or else a new one.
+
+    :param master: ``local[*]``, ``local-cluster[…]``, ``spark://…``, ``k8s://…`` or ``yarn``; of no meaning when
+        Spark is already there, as after ``spark-submit``.
+    :param ui: whether Spark's web page is served.
+    :param settings: more settings of Spark. They are no place for secrets: Spark shows them in its process's arguments.
+    :raises SparkUnavailableError: Spark or Java is not installed, or Spark does not start.
+    """
+    try:
+        from pyspark import SparkConf, SparkContext  # noqa: PLC0415 (an extra, and slow to import)
+        from pyspark.sql import SparkSession  # noqa: PLC0415
+    except ImportError as error:
+        raise SparkUnavailableError(f"Spark is not installed ({error}); pip install 'pairbus[spark]'") from None
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    conf = SparkConf()
+    for name, value in {**SETTINGS, "spark.ui.enabled": str(ui).lower(), **(settings or {})}.items():
+        conf.set(name, value)
+    conf.setAppName(app_name)
+    if not _is_submitted():
+        conf.setMaster(master)
+        for name, value in _of_this_machine(master).items():
+            conf.setIfMissing(name, value)
+        if SparkContext._gateway is None:  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001 (none started yet)
+            _start(conf, master)
+    return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+def is_local(master: str) -> bool:
+    """Tell whether a master is this machine."""
+    return master.startswith("local")
+
+
+def _is_submitted() -> bool:
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _of_this_machine(master: str) -> Mapping[str, str]:
+    if not is_local(master):
+        return {}
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "pairbus-warehouse"),
+    }
+
+
+def _start(conf: "SparkConf", master: str) -> None:
+    """Start Spark with what it has to say going to a file."""
+    from pyspark import SparkContext  # noqa: PLC0415
+    from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
+
+    module = importlib.import_module("pyspark.java_gateway")  # which has no types
+    launch = cast("Callable[[SparkConf, dict[str, Any]], Any]", module.launch_gateway)
+    log = _log_file()
+    levels = resources.files("pairbus.spark").joinpath("log4j2.properties")
+    environment = {"JAVA_HOME": str(launcher_home(find_java()))}
+    if is_local(master):
+        environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"}
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    with resources.as_file(levels) as file, log.open("wb") as output:
+        options = f"-Dlog4j2.configurationFile={file.as_uri()} {os.environ.get('SPARK_SUBMIT_OPTS', '')}"
+        with _environment(environment | {"SPARK_SUBMIT_OPTS": options.strip()}):
+            try:
+                gateway = launch(conf, {"stdout": output, "stderr": output})
+            except PySparkRuntimeError:
+                said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+                reason = said[-1] if said else "it said nothing"
+                raise SparkUnavailableError(f"Spark does not start: {reason} (all it said is in {log})") from None
+    SparkContext(conf=conf, gateway=gateway)
+
+
+def _log_file() -> Path:
+    directory = user_directory("XDG_STATE_HOME", ".local/state")
+    for old in sorted(directory.glob("spark-*.log"))[: -KEPT_LOGS + 1]:
+        old.unlink(missing_ok=True)
+    return directory / f"spark-{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}.log"
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Generator[None]:
+    """Set environment variables for what is started within."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

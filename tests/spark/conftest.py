@@ -1,0 +1,20 @@
+"""What the tests of the pipeline share: one Spark session."""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pairbus.spark.session import spark_session
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one session of all tests, on two cores of this machine."""
+    session = spark_session(
+        "pairbus tests",
+        master="local[2]",
+        settings={"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"},
+    )
+    yield session
+    session.stop()
