@@ -187,6 +187,13 @@ class Outcome:
     twice: list[Letter] = field(default_factory=list[Letter])
     vanished: int = 0
 
+    def add(self, other: "Outcome") -> None:
+        """Add what became of others."""
+        self.done += other.done
+        self.kept += other.kept
+        self.twice += other.twice
+        self.vanished += other.vanished
+
 
 Told: TypeAlias = Callable[[Letter], None]
 
