@@ -7,6 +7,7 @@ import typer
 import pairbus
 from pairbus.cli.broker import broker
 from pairbus.cli.cost import cost
+from pairbus.cli.deadletter import deadletter
 from pairbus.cli.demo import demo
 from pairbus.cli.fault import fault
 from pairbus.cli.receive import receive
@@ -42,6 +43,7 @@ def pairbus_command(
 
 app.command()(broker)
 app.command()(cost)
+app.add_typer(deadletter, name="deadletter")
 app.command()(demo)
 app.command()(fault)
 app.command()(receive)
