@@ -1,0 +1,109 @@
+"""Files wherever Spark reads and writes them: on this machine, HDFS or an object store."""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# Hadoop is called through the JVM, which has no types here.
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from pairbus.errors import LedgerError
+
+SUFFIX = ".jsonl"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LedgerPath:
+    """A ledger file as it was found.
+
+    :ivar path: where it is.
+    :ivar name: the same as Spark writes it in a row: some characters are encoded.
+    :ivar modified: milliseconds since the epoch.
+    """
+
+    path: str
+    name: str
+    length: int
+    modified: int
+
+
+class Files:
+    """What the pipeline does with files, beyond reading and writing tables."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        context: Any = spark.sparkContext
+        self._hadoop: Any = context._jvm.org.apache.hadoop.fs  # noqa: SLF001 (PySpark has no other way to files)
+        self._configuration: Any = context._jsc.hadoopConfiguration()  # noqa: SLF001
+
+    def ledgers(self, paths: Iterable[str]) -> list[LedgerPath]:
+        """Return the files that paths name: a file, a directory with ledger files, or a pattern.
+
+        :raises LedgerError: a path names nothing.
+        """
+        found: set[LedgerPath] = set()
+        for path in paths:
+            named = self._glob(path)
+            if not named:
+                raise LedgerError(f"{path}: there is no such ledger; name a directory with *{SUFFIX} files, or such files")
+            for each in named:
+                there = self._glob(f"{each.getPath()}/*{SUFFIX}") if each.isDirectory() else [each]
+                found.update(
+                    LedgerPath(str(path.toString()), str(path.toUri().toString()), one.getLen(), one.getModificationTime())
+                    for one in there
+                    for path in (one.getPath(),)
+                )
+        return sorted(found)
+
+    def names(self, pattern: str) -> list[str]:
+        """Return the paths that a pattern matches."""
+        return sorted(str(each.getPath().toString()) for each in self._glob(pattern))
+
+    def exists(self, path: str) -> bool:
+        """Tell whether there is something."""
+        return bool(self._of(path).exists(self._path(path)))
+
+    def delete(self, path: str) -> None:
+        """Delete it with all that is in it, if it is there."""
+        self._of(path).delete(self._path(path), True)  # noqa: FBT003 (Hadoop's)
+
+    def move(self, path: str, to: str) -> None:
+        """Give it another place, instead of what is there.
+
+        :raises LedgerError: it did not go.
+        """
+        files, target = self._of(to), self._path(to)
+        files.delete(target, True)  # noqa: FBT003
+        files.mkdirs(target.getParent())
+        if not files.rename(self._path(path), target):
+            raise LedgerError(f"{path} could not be moved to {to}; look at the rights there, and run it again")
+
+    def read(self, path: str) -> str | None:
+        """Return a small file's text, or None if it is not there."""
+        if not self.exists(path):
+            return None
+        stream = self._of(path).open(self._path(path))
+        try:
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
+
+    def write(self, path: str, text: str) -> None:
+        """Write a small file, whole or not at all."""
+        stream = self._of(path).create(self._path(f"{path}.new"), True)  # noqa: FBT003
+        try:
+            stream.write(bytearray(text.encode()))
+        finally:
+            stream.close()
+        self.move(f"{path}.new", path)
+
+    def _glob(self, pattern: str) -> list[Any]:
+        return list(self._of(pattern).globStatus(self._path(pattern)) or ())
+
+    def _path(self, path: str) -> Any:  # noqa: ANN401 (a Java object)
+        return self._hadoop.Path(path)
+
+    def _of(self, path: str) -> Any:  # noqa: ANN401
+        return self._path(path).getFileSystem(self._configuration)
+
