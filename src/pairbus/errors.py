@@ -19,7 +19,8 @@
     ├── DocumentError (ValueError)      a message's JSON cannot be read
     ├── LedgerError (ValueError)        a ledger record cannot be read
     ├── PricesError (ValueError)        a price file cannot be used
-    └── SparkUnavailableError           Spark, or the Java under it, cannot be used
+    ├── SparkUnavailableError           Spark, or the Java under it, cannot be used
+    └── ColumnError (ValueError)        a column of a DataFrame cannot be written or read
 
 The facts of an error are attributes, so that a program need not read its text.
 """
@@ -186,3 +187,19 @@ class PricesError(PairbusError, ValueError):
 
 class SparkUnavailableError(PairbusError):
     """Spark, or the Java that it runs on, cannot be used; the text names what was found and the cure."""
+
+
+class ColumnError(PairbusError, ValueError):
+    """A column of a DataFrame, or its value in one row, cannot be written or read; the text names the cure.
+
+    :ivar kind: the column's type; None: there is no such column.
+    :ivar row: which row it is, as far as that can be told; None: it is the column as such.
+    """
+
+    def __init__(self, column: str, kind: str | None, cure: str, *, row: str | None = None) -> None:
+        self.column = column
+        self.kind = kind
+        self.cure = cure
+        self.row = row
+        of_type = "" if kind is None else f" ({kind})"
+        super().__init__(f"column {column!r}{of_type}{'' if row is None else f' of {row}'}: {cure}")

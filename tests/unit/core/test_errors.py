@@ -11,6 +11,7 @@ from pairbus import errors
 from pairbus.errors import (
     BacklogUnavailableError,
     CancelUnavailableError,
+    ColumnError,
     DocumentError,
     FactoryClosedError,
     FactoryEndedError,
@@ -51,6 +52,7 @@ BASES = {
     LedgerError: (PairbusError, ValueError),
     PricesError: (PairbusError, ValueError),
     SparkUnavailableError: (PairbusError,),
+    ColumnError: (PairbusError, ValueError),
 }
 
 
@@ -111,6 +113,16 @@ def test_the_tree_is_complete_and_drawn_as_it_is() -> None:
                 "which takes 262144 at most; send it in smaller parts"
             ),
             {"size": 262_000, "parked_size": 262_200, "limit": 262_144},
+        ),
+        (
+            ColumnError("body", "array<int>", "it must be binary"),
+            "column 'body' (array<int>): it must be binary",
+            {"column": "body", "kind": "array<int>", "cure": "it must be binary", "row": None},
+        ),
+        (
+            ColumnError("body", None, "it is null", row="row 3"),
+            "column 'body' of row 3: it is null",
+            {"column": "body", "kind": None, "cure": "it is null", "row": "row 3"},
         ),
         (
             BacklogUnavailableError("orders", REFUSED, FULL),

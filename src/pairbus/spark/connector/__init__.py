@@ -1,0 +1,1 @@
+"""Spark's data source ``servicebus``: writes with pairing, and reads by browsing."""
