@@ -8,6 +8,7 @@ from rich.console import Console
 import pairbus
 from pairbus.cli.broker import broker
 from pairbus.cli.cost import cost
+from pairbus.cli.dashboard import dashboard
 from pairbus.cli.demo import demo
 from pairbus.cli.fault import fault
 from pairbus.cli.simulate import simulate
@@ -38,6 +39,7 @@ def pairbus_command(
 
 app.command()(broker)
 app.command()(cost)
+app.command()(dashboard)
 app.command()(demo)
 app.command()(fault)
 app.command()(simulate)
