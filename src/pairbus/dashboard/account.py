@@ -18,6 +18,7 @@ from pairbus.dashboard.health import Heard, Voices
 _REMEMBERED: Final = 50_000
 """Ids of records that are remembered, so that one which was written twice counts once."""
 _SENDS: Final = frozenset({Kind.SEND, Kind.SCHEDULE})
+_SYPHONS: Final = frozenset({Stage.SYPHON, Stage.IDLE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,8 @@ class Account:
         self.records = 0
         self.dropped = 0
         """Records that found no room when the ledger was written: the figures are too low by them."""
+        self.syphon_seen: datetime | None = None
+        """When a syphon was at work for the last time, or waited."""
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._flows: dict[MeteredBy, dict[int, dict[int, Flow]]] = {
             side: {window.step: {} for window in WINDOWS} for side in MeteredBy
@@ -131,6 +134,8 @@ class Account:
                 self.dropped += record.messages
                 continue
             self.voices.take(each)
+            if record.stage in _SYPHONS and (self.syphon_seen is None or record.at > self.syphon_seen):
+                self.syphon_seen = record.at
             self._operations[record.metered_by, _month(record.at), record.namespace][record.stage] += record.operations
             flow = _flow(record)
             if flow is not None:

@@ -94,7 +94,8 @@ def timeline(entities: Iterable[EntityHealth], window: Window, end: datetime) ->
 def _lane(entity: EntityHealth, start: datetime, end: datetime) -> str:
     shown = [spell for spell in entity.spells if (spell.end or end) > start and spell.start < end]
     whole = (end - start).total_seconds()
-    bars: list[str] = []
+    known = max(0.0, (entity.first_heard - start).total_seconds() / whole)
+    bars = [f'<i class="healthy" style="left:{known:.2%};right:0"></i>'] if known < 1 else []
     for spell in shown:
         left = max(0.0, (spell.start - start).total_seconds() / whole)
         right = min(1.0, ((spell.end or end) - start).total_seconds() / whole)
@@ -102,7 +103,7 @@ def _lane(entity: EntityHealth, start: datetime, end: datetime) -> str:
             f'<i class="{spell.state.value}" style="left:{left:.2%};width:{max(right - left, 0.003):.2%}" '
             f'title="{escape(_spelled(spell, end))}"></i>'
         )
-    told = "; ".join(_spelled(spell, end) for spell in shown) or "healthy all the time"
+    told = "; ".join(_spelled(spell, end) for spell in shown) or "healthy"
     return (
         f'<div class="lane" role="listitem"><span class="name" title="{escape(entity.entity)}">'
         f'{escape(entity.entity)}</span><span class="bar" aria-hidden="true">{"".join(bars)}</span>'
@@ -123,8 +124,8 @@ def _axis(start: datetime, end: datetime) -> str:
 
 
 def nice(value: float) -> float:
-    """Return a round number that is not less, for the top of a scale: 1, 2 or 5 and zeros."""
+    """Return a round number that is not less, for the top of a scale whose half is round too."""
     if value <= 1:
         return 1
     power = 10 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 2, 5, 10) if step * power >= value)
+    return next(step * power for step in (1, 2, 4, 6, 8, 10) if step * power >= value)

@@ -48,6 +48,7 @@ class Voice:
     client: str
     namespace: str
     entity: str
+    first_heard: datetime
     heard: datetime
     state: State = State.HEALTHY
     since: datetime | None = None
@@ -92,6 +93,7 @@ class EntityHealth:
     entity: str
     state: State
     since: datetime | None
+    first_heard: datetime
     heard: datetime
     silent: bool
     clients: tuple[str, ...]
@@ -152,7 +154,7 @@ class Voices:
         key = heard.writer, record.client, entity_key(record.entity)
         voice = self._voices.get(key)
         if voice is None:
-            voice = self._voices[key] = Voice(record.client, record.namespace, record.entity, record.at)
+            voice = self._voices[key] = Voice(record.client, record.namespace, record.entity, record.at, record.at)
         voice.heard = max(voice.heard, record.at)
         return voice
 
@@ -184,6 +186,7 @@ def _together(voices: Sequence[Voice], now: datetime) -> EntityHealth:
         state,
         # In trouble since the first one said so; healthy since the last one did.
         (max(sinces) if state is State.HEALTHY else min(sinces)) if sinces else None,
+        min(voice.first_heard for voice in voices),
         latest.heard,
         silent,
         tuple(sorted({voice.client for voice in saying})),

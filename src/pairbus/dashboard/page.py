@@ -80,7 +80,7 @@ class Page:
     def _side_column(self) -> None:
         with panel("Entities", first=True):
             self._entities = Live()
-        with panel("Operations and money", scrolls=True):
+        with panel("Operations and money"):
             self._costs = Live()
         self._switchboard = Switchboard(self._monitor)
 

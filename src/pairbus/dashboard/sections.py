@@ -76,7 +76,7 @@ def figures(view: View) -> str:
             "",
             "This month",
             "—" if costs.by is None else f"{amount(spent)}<small> {escape(costs.plan.currency)}</small>",
-            plural(costs.operations, "operation"),
+            f"{plural(costs.operations, 'operation')}, base included",
         ),
     )
     return '<dl class="figures">' + "".join(
@@ -121,7 +121,9 @@ def _facts(entity: EntityHealth, now: datetime) -> Iterable[str]:
         yield plural(entity.all_clients, "client")
         return
     some = len(entity.clients) < entity.all_clients
-    yield f"say {names(entity.clients)}" + (f", {len(entity.clients)} of {entity.all_clients} clients" if some else "")
+    yield f"said by {names(entity.clients)}" + (
+        f", {len(entity.clients)} of {entity.all_clients} clients" if some else ""
+    )
     if entity.state is State.ENGAGED:
         yield f"{count(entity.parked)} parked"
         if entity.pings:

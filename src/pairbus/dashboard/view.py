@@ -12,6 +12,9 @@ from pairbus.dashboard.health import EntityHealth, Outage, outages
 from pairbus.dashboard.snapshot import Look, Role
 from pairbus.dashboard.words import clock, lasting, names, plural
 
+SYPHON_GONE_AFTER: Final = timedelta(minutes=20)
+"""A syphon that waits says so every 15 minutes (Y2): one that was not seen for longer does not run."""
+
 _LISTED_OUTAGES: Final = 8
 
 
@@ -107,9 +110,10 @@ def view(
         for entity in account.voices.entities(now)
     )
     rates = tuple(account.rates(now, window) for window in WINDOWS)
+    secondary = next((look for look in looks if look.role is Role.SECONDARY), None)
     notices = [
         *_of_entities(entities, now),
-        *_of_backlog(entities, looks, latest(rates[0]), now),
+        *_of_backlog(account, entities, secondary, latest(rates[0]), now),
         *_of_namespaces(looks),
         *_of_dead_letters(looks),
         *_of_ledger(account, reading),
@@ -177,30 +181,31 @@ def _of_entities(entities: Sequence[EntityHealth], now: datetime) -> Iterator[No
             )
 
 
-def _of_backlog(entities: Sequence[EntityHealth], looks: Sequence[Look], flow: Flow, now: datetime) -> Iterator[Notice]:
-    secondary = next((look for look in looks if look.role is Role.SECONDARY), None)
-    waiting = 0 if secondary is None else _depth(secondary)
-    failing = any(entity.state is not State.HEALTHY and not entity.silent for entity in entities)
-    if secondary is not None and secondary.partial is not None:
-        yield Notice(Level.NOTE, "backlog hidden", f"{secondary.name}: {secondary.partial}.")
-    if not waiting or failing:
+def _of_backlog(
+    account: Account, entities: Sequence[EntityHealth], secondary: Look | None, flow: Flow, now: datetime
+) -> Iterator[Notice]:
+    if secondary is None:
         return
+    if secondary.partial is not None:
+        yield Notice(Level.NOTE, "backlog hidden", f"{secondary.name}: {secondary.partial}.")
+    waiting = _depth(secondary)
+    if not waiting or any(entity.state is not State.HEALTHY and not entity.silent for entity in entities):
+        return
+    oldest = min((queue.top.oldest_at for queue in secondary.backlog if queue.top), default=None)
+    age = "" if oldest is None else f", the oldest for {lasting(now - oldest)}"
+    text = f"{plural(waiting, 'parked message')} {'waits' if waiting == 1 else 'wait'} for the syphon{age}."
     if flow.delivered:
-        yield Notice(
-            Level.NOTE,
-            "draining",
-            f"The syphon carries {plural(waiting, 'parked message')} home.",
-            f"About {lasting(timedelta(seconds=waiting / flow.delivered))} at the present rate.",
-        )
+        eta = lasting(timedelta(seconds=waiting / flow.delivered))
+        yield Notice(Level.NOTE, "draining", text, f"It carries them home: about {eta} at the present rate.")
+    elif account.syphon_seen is not None and now - account.syphon_seen < SYPHON_GONE_AFTER:
+        yield Notice(Level.NOTE, "waiting", text, "One is at work.")
     else:
-        oldest = [queue.top.oldest_at for queue in secondary.backlog if queue.top] if secondary else []
-        age = f", the oldest for {lasting(now - min(oldest))}" if oldest else ""
         yield Notice(
             Level.WARNING,
-            "waiting",
-            f"{plural(waiting, 'parked message')} {'waits' if waiting == 1 else 'wait'}{age}.",
-            "Nothing is lost, but no syphon is seen at work. See that one runs: in an application paired with "
-            "enable_syphon=True, or as the Spark job.",
+            "no syphon",
+            text,
+            "Nothing is lost, but none is seen at work. See that one runs: in an application paired with "
+            "enable_syphon=True, or as the Spark job, and that it writes its ledger here.",
         )
 
 
