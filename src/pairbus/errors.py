@@ -16,6 +16,7 @@
     │   ├── FactoryFaultedError         it has faulted; ``cause`` says why
     │   └── FactoryForkedError          it was made in another process
     ├── IllegalMoveError (RuntimeError) a state machine was told what cannot happen: a bug
+    ├── DocumentError (ValueError)      a message's JSON cannot be read
     ├── LedgerError (ValueError)        a ledger record cannot be read
     └── PricesError (ValueError)        a price file cannot be used
 
@@ -162,6 +163,16 @@ class IllegalMoveError(PairbusError, RuntimeError):
         self.state = state
         self.event = event
         super().__init__(f"{event.value!r} cannot happen while {state.value!r}")
+
+
+class DocumentError(PairbusError, ValueError):
+    """A message that is written as JSON cannot be read; the text names the field, its value and the cure."""
+
+    def __init__(self, field: str, value: object, cure: str) -> None:
+        self.field = field
+        self.value = value
+        self.cure = cure
+        super().__init__(f"{field} is {value!r}: {cure}")
 
 
 class LedgerError(PairbusError, ValueError):

@@ -18,7 +18,7 @@ ENQUEUED_TIME: Final = "x-opt-enqueued-time"
 PARTITION_KEY: Final = "x-opt-partition-key"
 SCHEDULED_TIME: Final = "x-opt-scheduled-enqueue-time"
 
-_BROKERS_OWN: Final = frozenset(
+BROKERS_OWN: Final = frozenset(
     (
         ENQUEUED_TIME,
         SCHEDULED_TIME,
@@ -64,7 +64,7 @@ def relabelled(message: Message, label: Label, now: datetime) -> bytes:
     old = message.header() or Header()
     life = None if label.time_to_live is None else label.time_to_live // _MILLISECOND
     header = Header(old.durable, old.priority, None if life is None else min(life, _LONGEST_IN_HEADER))
-    annotations = {name: value for name, value in message.message_annotations().items() if name not in _BROKERS_OWN}
+    annotations = {name: value for name, value in message.message_annotations().items() if name not in BROKERS_OWN}
     if label.scheduled_enqueue_time_utc is not None:
         annotations[Symbol(SCHEDULED_TIME)] = Timestamp.of(label.scheduled_enqueue_time_utc)
     properties = message.properties()

@@ -12,6 +12,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Literal, Self, TypeVar, cast
 
 from azure.servicebus import ServiceBusReceivedMessage
+from azure.servicebus._common import mgmt_handlers
+from azure.servicebus._common.constants import (
+    MGMT_REQUEST_FROM_SEQUENCE_NUMBER,
+    MGMT_REQUEST_MAX_MESSAGE_COUNT,
+    REQUEST_RESPONSE_PEEK_OPERATION,
+)
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 
 from pairbus.aio.attempt import cancel, within
@@ -159,6 +165,29 @@ class QueueLink(Link):
                 await self.settle_run(stale, "abandon")
             if fresh or not messages:
                 return fresh
+
+    async def take(self, most: int, wait: float) -> list[tuple[ServiceBusReceivedMessage, bytes]]:
+        """Receive messages with their payloads, however long ago they came: for a receiver that does not lock them."""
+        messages = await self.receiver.receive_messages(most, max_wait_time=wait)
+        return [(message, self._payloads.pop(_tag_of(message))[0]) for message in messages]
+
+    async def peek(self, most: int, first: int, seconds: float) -> list[bytes]:
+        """Look at messages from this sequence number on, in their encoding: as ``peek_messages``, which loses types."""
+        receiver = self._inside
+
+        def read(status: int, answer: Any, description: str, amqp_transport: Any) -> list[bytes]:  # noqa: ANN401
+            # The SDK's own handler tells an answer from an error, and decodes what is decoded anew elsewhere.
+            cast("Any", mgmt_handlers).peek_op(status, answer, description, receiver, amqp_transport)
+            return [bytes(each[b"message"]) for each in answer.value[b"messages"]] if answer.value else []
+
+        request = {
+            MGMT_REQUEST_FROM_SEQUENCE_NUMBER: receiver._amqp_transport.AMQP_LONG_VALUE(first),
+            MGMT_REQUEST_MAX_MESSAGE_COUNT: most,
+        }
+        receiver._populate_message_properties(request)
+        return await receiver._mgmt_request_response_with_retry(
+            REQUEST_RESPONSE_PEEK_OPERATION, request, read, timeout=seconds
+        )
 
     async def settle_run(
         self, messages: Sequence[ServiceBusReceivedMessage], settlement: Literal["complete", "abandon"]

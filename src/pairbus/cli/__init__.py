@@ -3,7 +3,6 @@
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 import pairbus
 from pairbus.cli.broker import broker
@@ -11,7 +10,11 @@ from pairbus.cli.cost import cost
 from pairbus.cli.dashboard import dashboard
 from pairbus.cli.demo import demo
 from pairbus.cli.fault import fault
+from pairbus.cli.receive import receive
+from pairbus.cli.running import say_error
+from pairbus.cli.send import send
 from pairbus.cli.simulate import simulate
+from pairbus.cli.status import status
 from pairbus.errors import PairbusError
 
 app = typer.Typer(
@@ -42,7 +45,10 @@ app.command()(cost)
 app.command()(dashboard)
 app.command()(demo)
 app.command()(fault)
+app.command()(receive)
+app.command()(send)
 app.command()(simulate)
+app.command()(status)
 
 
 def main() -> None:
@@ -50,5 +56,5 @@ def main() -> None:
     try:
         app(prog_name="pairbus")
     except PairbusError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {error}", highlight=False)
+        say_error(str(error))
         raise SystemExit(2) from None

@@ -11,6 +11,7 @@ from pairbus import errors
 from pairbus.errors import (
     BacklogUnavailableError,
     CancelUnavailableError,
+    DocumentError,
     FactoryClosedError,
     FactoryEndedError,
     FactoryFaultedError,
@@ -45,6 +46,7 @@ BASES = {
     FactoryFaultedError: (FactoryEndedError,),
     FactoryForkedError: (FactoryEndedError,),
     IllegalMoveError: (PairbusError, RuntimeError),
+    DocumentError: (PairbusError, ValueError),
     LedgerError: (PairbusError, ValueError),
     PricesError: (PairbusError, ValueError),
 }
@@ -138,6 +140,11 @@ def test_the_tree_is_complete_and_drawn_as_it_is() -> None:
             CancelUnavailableError("orders"),
             "'orders' is failing over: cancel its scheduled messages when it is back",
             {"entity": "orders"},
+        ),
+        (
+            DocumentError("subject", 7, "text"),
+            "subject is 7: text",
+            {"field": "subject", "value": 7, "cure": "text"},
         ),
         (FactoryClosedError(), "the factory is closed; make a new one", {}),
         (
