@@ -7,32 +7,18 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from pairbus.cli.connecting import PrimaryOption, SecondaryOption, Side, optional
 from pairbus.cli.cost import read_plan
 from pairbus.cli.parsing import duration
+from pairbus.cli.running import fail
 
 
 def dashboard(
     ledger: Annotated[
         Path | None, typer.Option(file_okay=False, help="The directory into which clients, or brokers, write a ledger.")
     ] = None,
-    primary: Annotated[
-        str | None,
-        typer.Option(
-            envvar="PAIRBUS_PRIMARY_CONNECTION_STRING",
-            metavar="CONNECTION_STRING",
-            show_default=False,
-            help="Connection string of the primary namespace; best given by its variable.",
-        ),
-    ] = None,
-    secondary: Annotated[
-        str | None,
-        typer.Option(
-            envvar="PAIRBUS_SECONDARY_CONNECTION_STRING",
-            metavar="CONNECTION_STRING",
-            show_default=False,
-            help="Connection string of the secondary namespace; best given by its variable.",
-        ),
-    ] = None,
+    primary: PrimaryOption = None,
+    secondary: SecondaryOption = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The page's port. 0: any free one.")] = 5680,
     host: Annotated[
         str, typer.Option(help="The address to listen on; any but this machine's own needs a token.")
@@ -75,16 +61,20 @@ def dashboard(
         from pairbus.dashboard.monitor import Sources
         from pairbus.dashboard.serve import Where, serve
     except ImportError as error:
-        Console(stderr=True).print(
-            f"[bold red]error:[/] {error.name} is not installed: pip install 'pairbus[dashboard]'", highlight=False
-        )
-        raise typer.Exit(2) from None
+        fail(f"{error.name} is not installed: pip install 'pairbus[dashboard]'")
 
-    if ledger is None and primary is None and secondary is None:
+    one, other = optional(Side.PRIMARY, primary), optional(Side.SECONDARY, secondary)
+    if ledger is None and one is None and other is None:
         raise typer.BadParameter(
             "give at least one of --ledger, --primary and --secondary: there is nothing to show", param_hint="--ledger"
         )
-    sources = Sources(read_plan(plan, prices), ledger, primary, secondary, every=max(0.5, duration("--every", every)))
+    sources = Sources(
+        read_plan(plan, prices),
+        ledger,
+        None if one is None else one.secret,
+        None if other is None else other.secret,
+        every=max(0.5, duration("--every", every)),
+    )
 
     def ready(url: str) -> None:
         if as_json:

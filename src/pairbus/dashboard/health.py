@@ -50,6 +50,8 @@ class Voice:
     entity: str
     first_heard: datetime
     heard: datetime
+    alive: datetime
+    """When the process has written anything at all for the last time."""
     state: State = State.HEALTHY
     since: datetime | None = None
     parked: int = 0
@@ -71,13 +73,13 @@ class Voice:
 
     def is_silent(self, now: datetime) -> bool:
         """Tell whether it said last that there is trouble, and has said nothing since."""
-        return self.state is not State.HEALTHY and now - self.heard > SILENT_AFTER
+        return self.state is not State.HEALTHY and now - self.alive > SILENT_AFTER
 
     def told(self, now: datetime) -> Iterator[Spell]:
-        """Give its spells, the one that lasts as well; of a silent process up to when it was heard."""
+        """Give its spells, the one that lasts as well; of a silent process up to its last sign of life."""
         yield from self.spells
         if self.state is not State.HEALTHY and self.since is not None:
-            yield Spell(self.state, self.since, self.heard if self.is_silent(now) else None, self.parked)
+            yield Spell(self.state, self.since, self.alive if self.is_silent(now) else None, self.parked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,8 @@ class EntityHealth:
     """The health of one entity, as all its clients together have it.
 
     :ivar since: when the state began; None: it was never anything but healthy.
-    :ivar silent: nobody who said so was heard of for a while.
+    :ivar heard: when something was written of it for the last time; if it is silent, anything by who said so.
+    :ivar silent: nobody who said so has written anything for a while.
     :ivar clients: those who say so, or, of a healthy entity, all.
     """
 
@@ -123,10 +126,12 @@ class Voices:
 
     def __init__(self) -> None:
         self._voices: dict[tuple[str, str, str], Voice] = {}
+        self._alive: dict[str, datetime] = {}
 
     def take(self, heard: Heard) -> None:
         """Take note of a record, if it tells of an entity's health."""
         record = heard.record
+        self._alive[heard.writer] = max(record.at, self._alive.get(heard.writer, record.at))
         if record.metered_by is not MeteredBy.CLIENT:
             return
         if record.stage is Stage.PARK:
@@ -154,14 +159,17 @@ class Voices:
         key = heard.writer, record.client, entity_key(record.entity)
         voice = self._voices.get(key)
         if voice is None:
-            voice = self._voices[key] = Voice(record.client, record.namespace, record.entity, record.at, record.at)
+            voice = self._voices[key] = Voice(
+                record.client, record.namespace, record.entity, record.at, record.at, record.at
+            )
         voice.heard = max(voice.heard, record.at)
         return voice
 
     def entities(self, now: datetime) -> list[EntityHealth]:
         """Return the health of each entity, those in trouble first."""
         grouped: defaultdict[tuple[str, str], list[Voice]] = defaultdict(list)
-        for voice in self._voices.values():
+        for (writer, _, _), voice in self._voices.items():
+            voice.alive = self._alive[writer]
             grouped[voice.namespace, entity_key(voice.entity)].append(voice)
         found = [_together(voices, now) for voices in grouped.values()]
         return sorted(found, key=lambda each: (each.silent, -_RANK[each.state], each.entity.lower()))
@@ -175,7 +183,7 @@ def _state(detail: str | None) -> State | None:
 def _together(voices: Sequence[Voice], now: datetime) -> EntityHealth:
     heard_from = [voice for voice in voices if not voice.is_silent(now)]
     silent = not heard_from
-    words = [max(voices, key=lambda voice: voice.heard)] if silent else heard_from
+    words = [max(voices, key=lambda voice: voice.alive)] if silent else heard_from
     state = max((voice.state for voice in words), key=_RANK.__getitem__)
     saying = [voice for voice in words if voice.state is state]
     sinces = [voice.since for voice in saying if voice.since is not None]
@@ -187,7 +195,7 @@ def _together(voices: Sequence[Voice], now: datetime) -> EntityHealth:
         # In trouble since the first one said so; healthy since the last one did.
         (max(sinces) if state is State.HEALTHY else min(sinces)) if sinces else None,
         min(voice.first_heard for voice in voices),
-        latest.heard,
+        latest.alive if silent else latest.heard,
         silent,
         tuple(sorted({voice.client for voice in saying})),
         len({voice.client for voice in words}),

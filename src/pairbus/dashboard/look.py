@@ -10,17 +10,18 @@ import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Coroutine
+from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from azure.core.exceptions import ResourceNotFoundError
-from azure.servicebus import ServiceBusReceivedMessage
-from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
+from azure.servicebus.aio import ServiceBusClient
 
 from pairbus.aio.attempt import within
+from pairbus.aio.browsing import browse
 from pairbus.aio.manager import NamespaceManager
-from pairbus.aio.messages import size_of
+from pairbus.aio.relabel import read
 from pairbus.aio.sdk import facts
 from pairbus.core.envelope import PATH
 from pairbus.core.ledger import Kind, Stage
@@ -63,7 +64,6 @@ class Looker:
         self.look = Look(role, self._namespace)
         self._primary = primary
         self._instrument = instrument
-        self._peekers: dict[str, ServiceBusReceiver] = {}
         self._tops: dict[str, Top] = {}
         self._tops_at = 0.0
         self._subscriptions: tuple[Queue, ...] = ()
@@ -76,7 +76,6 @@ class Looker:
             queues = await within(LOOK_SECONDS, self._queues())
         except Exception as error:  # noqa: BLE001 (whatever it is, the page says so and keeps trying)
             self.look = replace(self.look, problem=why(error), since=self.look.since or now)
-            await self._close_peekers()
             return self.look
         partial = None
         try:
@@ -84,7 +83,6 @@ class Looker:
             await within(LOOK_SECONDS, self._look_into(waiting))
         except Exception as error:  # noqa: BLE001 (as above)
             partial = f"the backlog queues cannot be looked into: {why(error)}"
-            await self._close_peekers()
         queues = tuple(replace(queue, top=self._tops.get(queue.path)) for queue in queues)
         self.look = replace(self.look, at=datetime.now(UTC), problem=None, since=None, partial=partial, queues=queues)
         return self.look
@@ -140,8 +138,6 @@ class Looker:
 
     async def _look_into(self, paths: list[str]) -> None:
         """Look at what lies on top of queues, if it is time, and forget the tops of others."""
-        for path in self._peekers.keys() - set(paths):
-            await self._peekers.pop(path).close()
         self._tops = {path: top for path, top in self._tops.items() if path in paths}
         if self._tops.keys() >= set(paths) and time.monotonic() - self._tops_at < TOPS_SECONDS:
             return
@@ -150,29 +146,26 @@ class Looker:
         self._tops = {path: top for path, top in zip(paths, found, strict=True) if top is not None}
 
     async def _top(self, path: str) -> Top | None:
-        peeker = self._peekers.get(path)
-        if peeker is None:
-            peeker = self._peekers[path] = self.client.get_queue_receiver(path)
         operation = self._instrument.begin(self._namespace, path, Kind.PEEK, Stage.SETUP)
+        sizes: list[int] = []
+        times: list[datetime] = []
+        destinations = Counter[str]()
         try:
-            messages = await peeker.peek_messages(max_message_count=PEEKED, sequence_number=1)
+            async with aclosing(browse(self.client, path, most=PEEKED, seconds=LOOK_SECONDS)) as messages:
+                async for message in messages:
+                    reading = read(message)
+                    named = reading.label.application_properties.get(PATH)
+                    destinations[named if isinstance(named, str) else ""] += 1
+                    sizes.append(len(message.data))
+                    times += [reading.enqueued_at] if reading.enqueued_at is not None else []
         except Exception as error:
             operation.failed(error)
             raise
-        operation.done([size_of(message) for message in messages])
-        times = [message.enqueued_time_utc for message in messages if message.enqueued_time_utc is not None]
-        if not times:
-            return None  # it was emptied between the two requests
-        return Top(min(times), Counter(map(destination, messages)), len(messages))
-
-    async def _close_peekers(self) -> None:
-        peekers, self._peekers = self._peekers, {}
-        for peeker in peekers.values():
-            await _closed(peeker.close())
+        operation.done(sizes)
+        return Top(min(times), destinations, len(sizes)) if times else None  # emptied between the two requests
 
     async def close(self) -> None:
         """Close what is open."""
-        await self._close_peekers()
         await _closed(self.client.close())
         await _closed(self._manager.close())
 
@@ -183,13 +176,6 @@ async def _closed(closing: Coroutine[Any, Any, None]) -> None:
         await within(CLOSE_SECONDS, closing)
     except Exception as error:  # noqa: BLE001 (nothing depends on it any more)
         _LOGGER.debug("a link was not closed in order: %r", error)
-
-
-def destination(message: ServiceBusReceivedMessage) -> str:
-    """Return where a parked message belongs; "" if it does not say."""
-    properties = message.application_properties or {}
-    value = properties.get(PATH, properties.get(PATH.encode(), ""))
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def why(error: BaseException) -> str:

@@ -15,6 +15,7 @@ from pairbus.dashboard.account import Account, month_start
 from pairbus.dashboard.faults import Board, boards, local_port
 from pairbus.dashboard.follow import Follower
 from pairbus.dashboard.look import Looker
+from pairbus.dashboard.piles import Piles
 from pairbus.dashboard.snapshot import Role
 from pairbus.dashboard.view import Reading, View, view
 from pairbus.errors import PairbusError
@@ -24,6 +25,7 @@ from pairbus.instrument.ledger import LedgerFile
 FOLLOW_SECONDS: Final = 0.5
 SHOW_SECONDS: Final = 1.0
 BOARDS_SECONDS: Final = 2.0
+PILES_SECONDS: Final = 1.0
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -56,6 +58,7 @@ class Monitor:
         self._called: dict[str, str] = {}
         """Names of embedded namespaces, whose hosts are addresses that say little."""
         self.lookers: dict[Role, Looker] = {}
+        self.piles = Piles(self.lookers)
         self.boards: list[Board] = []
         self.view: View = view(self._account, (), self._reading, now)
 
@@ -64,10 +67,11 @@ class Monitor:
         """Keep everything up to date until the block ends."""
         sink = None if self._sources.ledger is None else LedgerFile(self._sources.ledger)
         instrument = Instrument([] if sink is None else [sink], client="dashboard")
-        self.lookers = _lookers(self._sources, instrument)
+        self.lookers.update(_lookers(self._sources, instrument))
         work = [
             _again(SHOW_SECONDS, self._show),
             *(_again(self._sources.every, looker.again) for looker in self.lookers.values()),
+            _again(PILES_SECONDS, self.piles.again),
         ]
         if self._follower is not None:
             work.append(_again(FOLLOW_SECONDS, self._follow))

@@ -7,6 +7,7 @@ from nicegui import ui
 
 from pairbus.dashboard import sections
 from pairbus.dashboard.account import WINDOWS
+from pairbus.dashboard.letters import DeadLetters
 from pairbus.dashboard.monitor import SHOW_SECONDS, Monitor
 from pairbus.dashboard.snapshot import Role
 from pairbus.dashboard.switchboard import Switchboard
@@ -74,6 +75,7 @@ class Page:
             self._activity = Live()
         with panel("Backlog queues", scrolls=True):
             self._backlog = Live()
+        self._letters = DeadLetters(self._monitor)
         with panel("Outages", scrolls=True):
             self._outages = Live()
 
@@ -97,6 +99,7 @@ class Page:
         self._outages.show(sections.outages(view.outages, view.now))
         self._entities.show(sections.entities(view.entities, view.now))
         self._costs.show(sections.costs(view.costs))
+        self._letters.refresh()
         self._switchboard.refresh()
         told = tuple(notice.about for notice in view.notices)
         if told != self._told:  # figures that tick are not read out

@@ -76,7 +76,7 @@ def figures(view: View) -> str:
             "",
             "This month",
             "—" if costs.by is None else f"{amount(spent)}<small> {escape(costs.plan.currency)}</small>",
-            f"{plural(costs.operations, 'operation')}, base included",
+            plural(costs.operations, "operation"),
         ),
     )
     return '<dl class="figures">' + "".join(

@@ -7,15 +7,16 @@ from tests.support.ledgers import NOON, at, heard, park, turn
 from pairbus.core.ledger import Kind, MeteredBy, Outcome, Stage
 from pairbus.core.pricing import parse_prices
 from pairbus.dashboard.account import WINDOWS, Account, Flow, latest, month_start
+from pairbus.dashboard.health import Heard
 
 (PLAN,) = parse_prices(
     '[plans.mine]\ncurrency = "EUR"\nas_of = 2026-01-31\nbase_per_hour = "1"\ntiers = [{ per_million = "1000000" }]\n'
 ).values()
 
 
-def account(*records: object) -> Account:
+def account(*records: Heard) -> Account:
     made = Account(PLAN)
-    made.take(records)  # type: ignore[arg-type]
+    made.take(records)
     return made
 
 

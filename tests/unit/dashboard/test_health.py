@@ -71,6 +71,8 @@ def test_a_process_in_trouble_that_falls_silent_is_believed_no_longer() -> None:
     found = entity(turn("engaged", 0), park(10), now=3600)
     assert (found.state, found.silent, found.heard) == (State.ENGAGED, True, at(10))
     assert found.spells[-1].end == at(10)
+    pinging = entity(turn("engaged", 0), heard(Kind.SEND, 3590, stage=Stage.SYPHON), now=3600)
+    assert (pinging.state, pinging.silent) == (State.ENGAGED, False), "its process is alive"
     lively = entity(turn("engaged", 0), heard(Kind.SEND, 3590, writer="host-2"), now=3600)
     assert (lively.state, lively.silent) == (State.HEALTHY, False)
 
