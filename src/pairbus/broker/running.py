@@ -261,13 +261,15 @@ class Broker:
         match request:
             case {"do": "namespaces"}:
                 return {"namespaces": list(self._servers)}
+            case {"do": "ports"}:
+                return {"ports": {name: server.port for name, server in self._servers.items()}}
             case {"do": "fault", "where": str(where), "kind": str(kind), **options}:
                 return {"cleared": self.order(read_order(where, kind, **options))}
             case {"do": "faults"}:
                 faults = self.faults().items()
                 return {"faults": {name: [fault.to_document() for fault in each] for name, each in faults}}
             case _:
-                raise OptionError("do", request, "namespaces, faults, or fault with where and kind")
+                raise OptionError("do", request, "namespaces, ports, faults, or fault with where and kind")
 
     async def _change(self, namespace: str, change: Callable[[Namespace, Answer], None]) -> None:
         server = self._servers[namespace]

@@ -7,6 +7,7 @@ import typer
 import pairbus
 from pairbus.cli.broker import broker
 from pairbus.cli.cost import cost
+from pairbus.cli.dashboard import dashboard
 from pairbus.cli.deadletter import deadletter
 from pairbus.cli.demo import demo
 from pairbus.cli.fault import fault
@@ -44,6 +45,7 @@ def pairbus_command(
 app.command()(broker)
 app.command()(cost)
 app.add_typer(deadletter, name="deadletter")
+app.command()(dashboard)
 app.command()(demo)
 app.command()(fault)
 app.command()(receive)
