@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from tests.support.ledgers import NOON, at, heard, park, turn
+from tests.support.records import NOON, at, heard, park, turn
 
 from pairbus.core.ledger import Kind, MeteredBy, Outcome, Stage
 from pairbus.core.pricing import parse_prices

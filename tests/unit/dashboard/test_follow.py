@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.support.ledgers import NOON, record
+from tests.support.records import NOON, record
 
 from pairbus.core.ledger import Kind
 from pairbus.dashboard import follow

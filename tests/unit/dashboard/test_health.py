@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from tests.support.ledgers import NOON, at, heard, outage, park, turn
+from tests.support.records import NOON, at, heard, outage, park, turn
 
 from pairbus.core.health import State
 from pairbus.core.ledger import Kind, MeteredBy, Outcome, Stage

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from tests.support.ledgers import NOON, at, heard, outage, park, turn
+from tests.support.records import NOON, at, heard, outage, park, turn
 from tests.unit.dashboard.test_account import account
 
 from pairbus.core.health import State
