@@ -110,7 +110,9 @@ def availability_daily(attempts: DataFrame, outages: DataFrame) -> DataFrame:
 def _episodes(silver: DataFrame) -> DataFrame:
     """Return each client's own view of an outage: from its first turn to trouble to its last one, or its last ping."""
     told = (
-        silver.where((F.col("metered_by") == MeteredBy.CLIENT.value) & F.col("kind").isin(Kind.TURN.value, Kind.PING.value))
+        silver.where(
+            (F.col("metered_by") == MeteredBy.CLIENT.value) & F.col("kind").isin(Kind.TURN.value, Kind.PING.value)
+        )
         .withColumn("state", F.when(F.col("kind") == Kind.TURN.value, F.col("detail")))
         .select(*_ENTITY, "client", "at", "state", "id")
     )

@@ -46,11 +46,15 @@ class Files:
         for path in paths:
             named = self._glob(path)
             if not named:
-                raise LedgerError(f"{path}: there is no such ledger; name a directory with *{SUFFIX} files, or such files")
+                raise LedgerError(
+                    f"{path}: there is no such ledger; name a directory with *{SUFFIX} files, or such files"
+                )
             for each in named:
                 there = self._glob(f"{each.getPath()}/*{SUFFIX}") if each.isDirectory() else [each]
                 found.update(
-                    LedgerPath(str(path.toString()), str(path.toUri().toString()), one.getLen(), one.getModificationTime())
+                    LedgerPath(
+                        str(path.toString()), str(path.toUri().toString()), one.getLen(), one.getModificationTime()
+                    )
                     for one in there
                     for path in (one.getPath(),)
                 )
@@ -106,4 +110,3 @@ class Files:
 
     def _of(self, path: str) -> Any:  # noqa: ANN401
         return self._path(path).getFileSystem(self._configuration)
-

@@ -117,7 +117,11 @@ SILVER: Final = Table(
     ("id",),
     _schema(
         *_RECORD_COLUMNS,
-        ("pairing", _TEXT, "the primary of the pairing that it belongs to: the namespace, or whose backlog queue it is"),
+        (
+            "pairing",
+            _TEXT,
+            "the primary of the pairing that it belongs to: the namespace, or whose backlog queue it is",
+        ),
         ("date", _DATE, "the day of `at`"),
     ),
 )
@@ -148,7 +152,11 @@ MESSAGE_COST: Final = Table(
     ("date", "pairing", "way"),
     _schema(
         ("pairing", _TEXT, "the primary"),
-        ("way", _TEXT, "`direct`; `backlog`; `upkeep`: pings, idle polls, set-up; `other`: empty polls, looks and the like of applications"),
+        (
+            "way",
+            _TEXT,
+            "`direct`; `backlog`; `upkeep`: pings, idle polls, set-up; `other`: empty polls, looks and the like of applications",
+        ),
         ("messages", _NUMBER, "how many were sent that way: accepted by the primary, or parked"),
         ("operations", _NUMBER, "how many charged operations that took; receives are shared out by messages sent"),
         ("nanos", _NUMBER, "what they cost"),
@@ -208,7 +216,11 @@ BACKLOG_MINUTELY: Final = Table(
         ("parked", _NUMBER, "messages that came in"),
         ("delivered", _NUMBER, "messages that left it, delivered or dead-lettered"),
         ("depth", _NUMBER, "messages at the minute's end"),
-        ("oldest_at", _TIME, "when the oldest of them was parked, to the minute's first, first come first served; null: empty"),
+        (
+            "oldest_at",
+            _TIME,
+            "when the oldest of them was parked, to the minute's first, first come first served; null: empty",
+        ),
         ("oldest_age_us", _NUMBER, "its age at the minute's end; 0: empty"),
         ("date", _DATE, "the day"),
     ),

@@ -3,7 +3,9 @@
 import asyncio
 import json
 import logging
+import signal
 import tempfile
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -31,22 +33,30 @@ def demo(
     and a topic, clerks receive them. The primary is killed, orders are parked in the secondary, the primary returns,
     and the Spark syphon carries the parked orders home. At the end every order is accounted for.
     """
+    from pairbus.cli.demo.jobs import serving_dashboard
     from pairbus.cli.demo.play import Play
 
     console = Console(highlight=False, stderr=as_json)
     folder = _folder(keep)
     logging.basicConfig(filename=folder / "demo.log", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     play = Play(console, folder)
-    try:
+    with ExitStack() as running:
+        running.callback(play.primary.stop)
+        running.callback(play.secondary.stop)
+        play.start_brokers()
+        page = running.enter_context(serving_dashboard(play.ledger, play.environment)) if dashboard else None
+        if page is not None:
+            console.print(f"The dashboard is at [bold]{page}[/]\n")
         with play.screen.shown():
             ending = asyncio.run(play.run())
-    finally:
-        play.primary.stop()
-        play.secondary.stop()
-    if as_json:
-        print(json.dumps(ending.as_json()))  # noqa: T201 (for machines)
-    else:
-        _tell(console, ending, folder)
+        if as_json:
+            print(json.dumps(ending.as_json()), flush=True)  # noqa: T201 (for machines)
+        else:
+            _tell(console, ending, folder)
+        if page is not None:
+            console.print(f"The dashboard is still at [bold]{page}[/]. Ctrl+C ends it.")
+            with suppress(KeyboardInterrupt):
+                signal.pause()
     if not ending.good:
         raise typer.Exit(1)
 

@@ -9,19 +9,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
+from azure.servicebus.aio import ServiceBusClient
 from rich.console import Console
 
 from pairbus.aio import MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions
 from pairbus.aio.availability import Turn
-from pairbus.aio.sender import MessageSender
 from pairbus.cli.demo import jobs
 from pairbus.cli.demo.screen import Scene, Screen
-from pairbus.cli.demo.shop import Send, Till, clerk
+from pairbus.cli.demo.shop import Till, bare, clerk, paired
 from pairbus.cli.demo.tally import Tally
 from pairbus.core.health import State
 from pairbus.core.ledger import Outcome, Record, Stage
-from pairbus.core.naming import backlog_paths
+from pairbus.core.naming import backlog_paths, namespace_label
 from pairbus.instrument.hooks import Instrument
 from pairbus.instrument.ledger import LedgerFile
 from pairbus.testing import EmbeddedBroker, QueueSettings, SubscriptionConfig, TopicConfig, TopicSettings
@@ -34,7 +33,7 @@ PACE: Final = 10.0
 BACKLOG_QUEUES: Final = 4
 FAILOVER_SECONDS: Final = 2.0
 PING_SECONDS: Final = 1.0
-BEFORE, OUTAGE, AFTER = 4.0, 12.0, 4.0
+BEFORE, OUTAGE, AFTER = 4.0, 15.0, 4.0
 """Seconds of each act."""
 PATIENT: Final = 60.0
 """Seconds that the demo waits for what must happen."""
@@ -89,7 +88,7 @@ class Play:
         self.tally = Tally(PLACES)
         self.unpaired = Tally({UNPAIRED: (UNPAIRED,)})
         self.screen = Screen(console, self._look)
-        self._broker_ledger = folder / "ledger"
+        self.ledger = folder / "ledger"
         self.primary = EmbeddedBroker(
             namespaces=["contoso"],
             queues={
@@ -103,16 +102,16 @@ class Play:
                 )
             },
             data=folder / "primary",
-            ledger=self._broker_ledger,
+            ledger=self.ledger,
             process=True,
         )
         self.secondary = EmbeddedBroker(
-            namespaces=["fabrikam"], data=folder / "secondary", ledger=self._broker_ledger, process=True
+            namespaces=["fabrikam"], data=folder / "secondary", ledger=self.ledger, process=True
         )
         self._factory: MessagingFactory | None = None
         self._backlog: dict[str, int] = {}
         self._primary_runs = False
-        self._waits_for = "the two brokers start"
+        self._waits_for = "contoso is paired with fabrikam"
         self._states: dict[str, asyncio.Queue[State]] = {ORDERS: asyncio.Queue(), EVENTS: asyncio.Queue()}
         self._parked = 0
         self._killed_at = 0.0
@@ -131,12 +130,16 @@ class Play:
         if record.stage is Stage.PARK and record.outcome is Outcome.DONE:
             self._parked += record.messages
 
-    async def run(self) -> Ending:
-        """Play it."""
-        await asyncio.gather(asyncio.to_thread(self.primary.start), asyncio.to_thread(self.secondary.start))
+    def start_brokers(self) -> None:
+        """Start both brokers, each a process of its own."""
+        self.primary.start()
+        self.secondary.start()
         self._primary_runs = True
         self.screen.tell("Two durable brokers run, a process each: contoso and fabrikam.")
-        ledger = LedgerFile(self._broker_ledger)
+
+    async def run(self) -> Ending:
+        """Play it."""
+        ledger = LedgerFile(self.ledger)
         try:
             async with contextlib.AsyncExitStack() as open_things:
                 return await self._play(open_things, ledger)
@@ -202,7 +205,7 @@ class Play:
     async def _drain(self, ledger: LedgerFile) -> tuple[dict[str, Any], dict[str, Any]]:
         self._waits_for = "Java and Spark start, then the syphon drains"
         self.screen.tell("Spark carries the parked orders home: pairbus syphon --once")
-        syphon = await jobs.run("syphon", "--once", "--ledger", str(self._broker_ledger), environment=self.environment)
+        syphon = await jobs.run("syphon", "--once", "--ledger", str(self.ledger), environment=self.environment)
         self.screen.tell(f"{syphon['delivered']} parked orders delivered in {syphon['seconds']:.1f} s.")
         self._waits_for = "the clerks receive the last orders"
         with contextlib.suppress(TimeoutError):
@@ -213,27 +216,38 @@ class Play:
         self._waits_for = "Spark makes the tables of costs and availability"
         self.screen.tell("Spark makes money and availability of the ledger: pairbus report")
         report = await jobs.run(
-            "report", str(self._broker_ledger), "--out", str(self.folder / "report"), environment=self.environment
+            "report",
+            str(self.ledger),
+            *("--out", str(self.folder / "report"), *self._aliases()),
+            environment=self.environment,
         )
         return syphon, report
+
+    def _aliases(self) -> list[str]:
+        """The clients know the brokers by their addresses; in the report each has its name."""
+        options: list[str] = []
+        for broker in (self.primary, self.secondary):
+            for endpoint in broker.endpoints.values():
+                options += ["--alias", f"{namespace_label(f'127.0.0.1:{endpoint.port}')}={endpoint.namespace}"]
+        return options
 
     @contextlib.asynccontextmanager
     async def _tills(self, factory: MessagingFactory, client: ServiceBusClient) -> AsyncGenerator[Sequence[Till]]:
         async with contextlib.AsyncExitStack() as stack:
-            paired, bare, (topic,) = await asyncio.gather(  # a link takes half a second to open
+            to_orders, unpaired, (topic,) = await asyncio.gather(  # a link takes half a second to open
                 asyncio.gather(*(stack.enter_async_context(factory.get_queue_sender(ORDERS)) for _ in CUSTOMERS)),
                 asyncio.gather(*(stack.enter_async_context(client.get_queue_sender(UNPAIRED)) for _ in CUSTOMERS)),
                 asyncio.gather(stack.enter_async_context(factory.get_topic_sender(EVENTS))),
             )
             yield [
-                Till("till", EVENTS, _sending(topic), self.tally, sessions=False),
+                Till("till", EVENTS, paired(topic), self.tally, sessions=False),
                 *(
-                    Till(name, ORDERS, _sending(sender), self.tally, sessions=True)
-                    for name, sender in zip(CUSTOMERS, paired, strict=True)
+                    Till(name, ORDERS, paired(sender), self.tally, sessions=True)
+                    for name, sender in zip(CUSTOMERS, to_orders, strict=True)
                 ),
                 *(
-                    Till(name, UNPAIRED, _sending(sender), self.unpaired, sessions=False)
-                    for name, sender in zip(CUSTOMERS, bare, strict=True)
+                    Till(name, UNPAIRED, bare(sender), self.unpaired, sessions=False)
+                    for name, sender in zip(CUSTOMERS, unpaired, strict=True)
                 ),
             ]
 
@@ -284,7 +298,3 @@ class Play:
             states[entity] = ("healthy" if health is None else health.state.value, lasted)
         sent = {entity: self.tally.sent_to(entity) for entity in PLACES}
         return Scene(states, sent, self.tally.arrivals, dict(self._backlog), self._primary_runs, self._waits_for)
-
-
-def _sending(sender: MessageSender | ServiceBusSender) -> Send:
-    return lambda message, seconds: sender.send_messages(message, timeout=seconds)

@@ -2,29 +2,53 @@
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias, cast
 
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSession
+from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSender, ServiceBusSession
 from azure.servicebus.exceptions import ServiceBusError
 
+from pairbus.aio.sender import MessageSender
 from pairbus.cli.demo.tally import Tally
 from pairbus.errors import PairbusError
 
-PATIENCE: Final = 5.0
-"""Seconds that a customer waits in the queue, and then again for the order to be taken."""
+PATIENCE: Final = 8.0
+"""Seconds that a customer waits for an order to be taken."""
 _RENEW_BEFORE: Final = timedelta(seconds=30)
 _TRY_AGAIN: Final = 0.5
 
-Send: TypeAlias = Callable[[ServiceBusMessage, float], Awaitable[object]]
-"""Sends a message within so many seconds, or raises."""
+_LOGGER: Final = logging.getLogger(__name__)
+
+Send: TypeAlias = Callable[[ServiceBusMessage], Awaitable[object]]
+"""Sends a message within the customer's patience, or raises."""
+
+
+def paired(sender: MessageSender) -> Send:
+    """A paired sender may be shared by any number of tasks."""
+    return lambda message: sender.send_messages(message, timeout=PATIENCE)
+
+
+def bare(sender: ServiceBusSender) -> Send:
+    """A sender of the SDK is used by one task at a time; a customer's patience may end before it is free."""
+    one_at_a_time = asyncio.Lock()
+
+    async def send(message: ServiceBusMessage) -> None:
+        async with asyncio.timeout(PATIENCE):
+            await one_at_a_time.acquire()
+        try:
+            await sender.send_messages(message, timeout=PATIENCE)
+        finally:
+            one_at_a_time.release()
+
+    return send
 
 
 class Till:
-    """Sends one order after the other, as customers come: at a steady pace, whether the last one was taken or not.
+    """Takes orders at a steady pace, as customers come, whether those before them were served or not.
 
     :param name: the first part of its orders' ids, and their session.
     """
@@ -39,23 +63,21 @@ class Till:
     async def open_until(self, closing: asyncio.Event, pace: float) -> None:
         """Sell until closing time, so many orders a second; those who have come by then are served."""
         began, number = time.monotonic(), 0
-        while not closing.is_set():
-            came = began + number / pace
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, came - time.monotonic())):
-                    await closing.wait()
-                    return
-            await self._sell(f"{self._name}-{number}", came)
-            number += 1
+        async with asyncio.TaskGroup() as customers:
+            while not closing.is_set():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(max(0.0, began + number / pace - time.monotonic())):
+                        await closing.wait()
+                        break
+                customers.create_task(self._sell(f"{self._name}-{number}"))
+                number += 1
 
-    async def _sell(self, order: str, came: float) -> None:
-        if time.monotonic() > came + PATIENCE:
-            self._tally.refused(self._entity, order)  # the customer stood in the queue, and has gone
-            return
+    async def _sell(self, order: str) -> None:
         session = self._name if self._sessions else None
         try:
-            await self._send(ServiceBusMessage(f"order {order}", message_id=order, session_id=session), PATIENCE)
-        except (ServiceBusError, PairbusError):
+            await self._send(ServiceBusMessage(f"order {order}", message_id=order, session_id=session))
+        except (ServiceBusError, PairbusError, TimeoutError) as error:
+            _LOGGER.warning("order %s was not taken: %r", order, error)
             self._tally.refused(self._entity, order)
         else:
             self._tally.accepted(self._entity, order)
