@@ -5,7 +5,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
-from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
+from azure.core.exceptions import AzureError, ClientAuthenticationError
 from azure.servicebus.aio import ServiceBusClient
 
 from pairbus.aio.attempt import within
@@ -17,6 +17,7 @@ from pairbus.core.burst import Parked
 from pairbus.core.envelope import Label, Properties
 from pairbus.core.naming import backlog_index, backlog_paths
 from pairbus.core.routing import DeadLetter, route
+from pairbus.errors import PairbusError
 
 PAGE: Final = 250
 PEEK_SECONDS: Final = 30.0
@@ -39,14 +40,17 @@ class Depths:
         self._count = count
 
     async def look(self) -> Mapping[str, int | None]:
-        """Return all backlog queues, with how many messages are in each, those under lock too; None: not known."""
+        """Return all backlog queues, with how many messages are in each, those under lock too; None: not known.
+
+        :raises PairbusError: the secondary cannot be asked.
+        """
         try:
             return await within(MANAGEMENT_SECONDS, self._list())
         except ClientAuthenticationError:
             pass
-        except HttpResponseError as error:
-            if error.status_code not in _DENIED:
-                raise
+        except (AzureError, TimeoutError) as error:
+            if getattr(error, "status_code", None) not in _DENIED:
+                raise PairbusError(f"the queues of the secondary cannot be listed: {error}") from error
         return dict.fromkeys(backlog_paths(self._primary, self._count))
 
     async def _list(self) -> dict[str, int | None]:

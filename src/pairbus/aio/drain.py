@@ -15,6 +15,7 @@ from pairbus.aio.carrier import Carrier, Orders
 from pairbus.aio.depths import Depths
 from pairbus.aio.mover import pause
 from pairbus.aio.transports import TransportKind, open_transport
+from pairbus.core.forecast import LONG_POLL
 from pairbus.core.routing import WaitReason
 from pairbus.core.slots import SLOT_DEPTH, Share, pack, share_out
 
@@ -54,10 +55,19 @@ class Drain:
     """Drains the backlog queues of a pairing.
 
     :param stop: ends it in order: bursts that are under way are finished.
+    :param metered: whether the records of all operations are wanted.
+    :param long_poll: how long one receive waits while it keeps a backlog drained, in seconds (Y2).
     """
 
     def __init__(
-        self, depths: Depths, engine: Engine, accounts: Accounts, *, stop: asyncio.Event, metered: bool = False
+        self,
+        depths: Depths,
+        engine: Engine,
+        accounts: Accounts,
+        *,
+        stop: asyncio.Event,
+        metered: bool = False,
+        long_poll: float = LONG_POLL,
     ) -> None:
         self.depths: Mapping[str, int | None] = {}
         """How deep the queues were when it was last looked."""
@@ -66,6 +76,7 @@ class Drain:
         self._accounts = accounts
         self._stop = stop
         self._metered = metered
+        self._long_poll = long_poll
 
     async def once(self) -> None:
         """Drain until all that can be delivered is.
@@ -110,7 +121,11 @@ class Drain:
                 total = sum(depth or 0 for depth in self.depths.values())
                 is_deep = total >= SLOT_DEPTH
                 shares = share_out(self.depths, self._engine.parallelism, quota=QUOTA if is_deep else IDLE_QUOTA)
-                await self._round(shares, Orders(once=False, metered=self._metered), tasks=None if is_deep else 1)
+                await self._round(
+                    shares,
+                    Orders(once=False, wait=self._long_poll, metered=self._metered),
+                    tasks=None if is_deep else 1,
+                )
             except Exception as error:  # noqa: BLE001 (it goes on as long as it is not stopped)
                 _LOGGER.warning("the backlog cannot be drained, and it is tried again: %r", error)
                 await pause(LOOK_AGAIN, self._stop)

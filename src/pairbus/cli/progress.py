@@ -10,6 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bars
 
 from pairbus.aio.mover import pause
+from pairbus.cli.reconciliation import short
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -66,12 +67,12 @@ class Progress:
             if queue not in self._of:
                 if not self._deepest[queue]:
                     continue
-                self._of[queue] = self._bars.add_task(queue, total=None, rate="")
+                self._of[queue] = self._bars.add_task(f"queue {short(queue)}", total=None, rate="")
             rate = f"{moved / max(0.1, time.monotonic() - self._began):,.0f}/s"
             self._bars.update(self._of[queue], completed=moved, total=self._deepest[queue], rate=rate)
 
     async def _tell(self) -> None:
-        told = -1
+        told = 0
         while not await pause(TELL_INTERVAL, self._done):
             tally = self._accounts.total().tally
             moved = tally.delivered + tally.dead_lettered.total()

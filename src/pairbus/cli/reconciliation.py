@@ -67,18 +67,29 @@ def _dead(line: Line) -> dict[str, int]:
 
 def reconciliation_table(accounts: "Accounts", seconds: float) -> Table:
     """Return the reconciliation for the terminal."""
-    total = accounts.total()
-    table = Table(title=f"{total.found:,} messages in {seconds:,.1f} s", title_justify="left", show_footer=True)
-    for name, footer in (("queue", "total"), ("destination", "")):
-        table.add_column(name, footer, overflow="fold")
+    lines, total = accounts.lines(), accounts.total()
+    what = f"{total.found:,} messages{_of_queues(line.queue for line in lines)} in {seconds:,.1f} s"
+    table = Table(title=what, title_justify="left", show_footer=True)
+    table.add_column("queue", "total")
+    table.add_column("destination", overflow="fold")
     for name, footer in zip(_COLUMNS, _cells(total, seconds), strict=True):
         table.add_column(name, footer, justify="right")
-    for line in accounts.lines():
-        table.add_row(line.queue, line.destination or "-", *_cells(line, seconds))
+    for line in lines:
+        table.add_row(short(line.queue), line.destination or "-", *_cells(line, seconds))
     return table
 
 
-_COLUMNS = ("found", "delivered", "dead-lettered", "waiting", "suspected twice", "oldest", "per second")
+def short(queue: str) -> str:
+    """Return the number of a backlog queue, which tells those of one pairing apart."""
+    return queue.rpartition("/")[2]
+
+
+def _of_queues(queues: Iterable[str]) -> str:
+    prefix = next((queue.rpartition("/")[0] for queue in queues), None)
+    return "" if prefix is None else f" of {prefix}/..."
+
+
+_COLUMNS = ("found", "delivered", "dead-lettered", "waiting", "twice?", "oldest", "per s")
 
 
 def _cells(line: Line, seconds: float) -> tuple[str, ...]:
@@ -101,8 +112,8 @@ def _reasons(counts: Mapping[str, int]) -> str:
 def foreseen_table(foreseen: "Mapping[str, Report]") -> Table:
     """Return what a syphon would try, for the terminal."""
     found = sum(report.total().found for report in foreseen.values())
-    table = Table(title=f"{found:,} messages are parked; nothing was touched", title_justify="left")
-    table.add_column("queue", overflow="fold")
+    table = Table(title=f"{found:,} messages{_of_queues(foreseen)}; nothing was touched", title_justify="left")
+    table.add_column("queue")
     table.add_column("destination", overflow="fold")
     for name in ("deliver", "dead-letter", "oldest"):
         table.add_column(name, justify="right")
@@ -111,7 +122,7 @@ def foreseen_table(foreseen: "Mapping[str, Report]") -> Table:
             age = oldest_age(tally, datetime.now(UTC))
             dead = {reason.value: count for reason, count in tally.dead_lettered.items()}
             table.add_row(
-                queue,
+                short(queue),
                 destination or "-",
                 f"{tally.delivered:,}",
                 _reasons(dead),

@@ -92,7 +92,8 @@ def syphon(
     Runs until it is stopped, and then finishes the bursts that are under way; with `--once`, until all that can be
     delivered is. A message leaves the backlog only after its destination has taken it and it is accounted for.
 
-    Exit code 0: all that could be delivered was. 1: some messages wait, say for a destination that is down. 2: an error.
+    Exit code 0: all that could be delivered was. 1: some messages wait, for a destination that is down, say.
+    2: an error.
 
     Examples:
     `pairbus syphon --once` empties the backlog with Spark on this machine.

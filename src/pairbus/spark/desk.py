@@ -1,8 +1,8 @@
 """The line between the driver and its tasks, which Spark does not have.
 
 Entries for the books go one way, word that the round is to end the other. A task that has something to enter waits
-until it is written, so that nothing is completed unaccounted for. One whose line breaks has lost its driver, and stops. When
-the line to a task breaks, the driver knows from its last entry what that one was about.
+until it is written, so that nothing is completed unaccounted for. One whose line breaks has lost its driver, and
+stops. When the line to a task breaks, the driver knows from its last entry what that one was about.
 """
 
 import asyncio
