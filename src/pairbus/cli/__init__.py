@@ -9,6 +9,7 @@ from pairbus.cli.broker import broker
 from pairbus.cli.cost import cost
 from pairbus.cli.deadletter import deadletter
 from pairbus.cli.demo import demo
+from pairbus.cli.drill import drill
 from pairbus.cli.fault import fault
 from pairbus.cli.receive import receive
 from pairbus.cli.running import say_error
@@ -44,6 +45,7 @@ app.command()(broker)
 app.command()(cost)
 app.add_typer(deadletter, name="deadletter")
 app.command()(demo)
+app.command()(drill)
 app.command()(fault)
 app.command()(receive)
 app.command()(send)

@@ -78,8 +78,7 @@ def explained(error: BaseException, where: "Connection | None" = None, *, right:
     from pairbus.aio.sdk import facts
     from pairbus.errors import PairbusError
 
-    words = without_secrets(" ".join(_NOISE.sub(" ", str(error)).split())) or type(error).__name__
-    words = re.sub(r"(?:\s*[.,]+)+(?=;|$)|\.(?=\.)", "", words).replace(" ;", ";")
+    words = tidied(str(error)) or type(error).__name__
     if isinstance(error, PairbusError):
         return words
     cause = facts(error).cause
@@ -87,6 +86,12 @@ def explained(error: BaseException, where: "Connection | None" = None, *, right:
     cure = _CURES.get(cause.name)
     said = f"{there}{cause.value}: {words}"
     return said if cure is None else f"{said}; {cure.format(right=right)}"
+
+
+def tidied(text: str) -> str:
+    """Return an error's text in a line, without what only the service's owner can read, and without secrets."""
+    words = without_secrets(" ".join(_NOISE.sub(" ", text).split()))
+    return re.sub(r"(?:\s*[.,]+)+(?=;|$)|\.(?=\.)", "", words).replace(" ;", ";")
 
 
 def without_secrets(text: str) -> str:
