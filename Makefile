@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test interop check format bench chaos mutants docs diagrams pins clean
+.PHONY: help demo test package interop check format bench chaos mutants docs diagrams pins clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ test: $(INSTALLED) ## Run the tests
 	$(BIN)/pytest -n 4 tests/contract # which wait for the SDK more than they work
 	$(BIN)/pytest -n 4 tests/client # likewise
 	$(BIN)/pytest tests/spark # one session, which all of them share
+
+package: $(INSTALLED) ## Build the wheel and the sdist, and install them with each extra in a clean environment
+	$(BIN)/pytest -s tests/package
 
 interop: $(INSTALLED) ## Test the broker with clients that are not ours (Qpid Proton, Node.js), where they can be had
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group interop

@@ -3,15 +3,28 @@
 ``python docs/generate.py`` writes them; with ``--check`` it only says, with exit code 1, which are stale.
 """
 
+import enum
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from inspect import cleandoc
 from pathlib import Path
+from typing import Any
 
+from typer.main import get_command
+
+from pairbus.cli import app
 from pairbus.core.health import TRANSITIONS, State
 
-STATE_MACHINE = Path(__file__).parent / "explanation" / "state-machine.md"
-BEGIN, END = "<!-- generated from pairbus.core.health.TRANSITIONS -->\n", "<!-- end of the generated part -->\n"
+DOCS = Path(__file__).parent
+END = "<!-- end of the generated part -->\n"
+
+
+def state_machine() -> Iterator[str]:
+    """Draw an entity's health: the moves, and all that can happen."""
+    yield from diagram()
+    yield ""
+    yield from table()
 
 
 def diagram() -> Iterator[str]:
@@ -37,20 +50,98 @@ def table() -> Iterator[str]:
         yield f"| {state.value} | {event.value} | {after.value} | {does} |"
 
 
-def current(text: str) -> str:
-    """Return the page with its generated part drawn anew."""
-    head, _, rest = text.partition(BEGIN)
+def commands() -> Iterator[str]:
+    """Tell of every command what its own help tells."""
+    yield from command("pairbus", get_command(app), 2)
+
+
+def command(name: str, described: Any, depth: int) -> Iterator[str]:  # noqa: ANN401 (typer has no types for them)
+    inner: Mapping[str, Any] = getattr(described, "commands", {})
+    if depth > 2:
+        yield "#" * (depth - 1) + f" {name}"
+        yield ""
+        yield from usage(name, described.params)
+        yield cleandoc(described.help or "")
+        yield ""
+        yield from parameters(described.params)
+    for each in sorted(inner):
+        yield from command(f"{name} {each}", inner[each], depth + 1)
+
+
+def split(described: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Return the arguments, and the options."""
+    arguments = [each for each in described if each.param_type_name == "argument"]
+    return arguments, [each for each in described if each.param_type_name == "option" and each.name != "help"]
+
+
+def usage(name: str, described: list[Any]) -> Iterator[str]:
+    arguments, options = split(described)
+    words = [each.name.upper() if each.required else f"[{each.name.upper()}]" for each in arguments]
+    if words or options:
+        yield f"`{' '.join([name, *words, *(['[OPTIONS]'] if options else [])])}`"
+        yield ""
+
+
+def parameters(described: list[Any]) -> Iterator[str]:
+    arguments, options = split(described)
+    if not arguments and not options:
+        return
+    yield "| | | unless given |"
+    yield "|---|---|---|"
+    for each in arguments:
+        yield row(f"`{each.name.upper()}`", each)
+    for each in options:
+        value = "" if isinstance(each.default, bool) else " " + (each.metavar or kind(each))
+        yield row("`" + ", ".join(sorted(each.opts, key=len)) + value + "`", each)
+    yield ""
+
+
+def kind(option: Any) -> str:  # noqa: ANN401
+    if isinstance(option.default, enum.Enum):
+        return r"\|".join(choice.value for choice in type(option.default))
+    return option.name.upper()
+
+
+def row(name: str, each: Any) -> str:  # noqa: ANN401
+    words = (each.help or "").replace("|", r"\|")
+    if each.multiple:
+        words += " May be repeated."
+    default = each.default.value if isinstance(each.default, enum.Enum) else each.default
+    if each.envvar:
+        default = f"`{each.envvar}`"
+    elif default is None or isinstance(default, bool) or default == "":
+        default = "required" if each.required else ""
+    else:
+        default = f"`{default}`"
+    return f"| {name} | {words} | {default} |"
+
+
+PARTS: Mapping[Path, tuple[str, Callable[[], Iterator[str]]]] = {
+    DOCS / "explanation" / "state-machine.md": ("pairbus.core.health.TRANSITIONS", state_machine),
+    DOCS / "reference" / "cli.md": ("the commands' own help", commands),
+}
+"""Pages with a generated part: what it is generated from, and how it is drawn."""
+
+
+def current(text: str, source: str, draw: Callable[[], Iterator[str]]) -> str:
+    """Return a page with its generated part drawn anew."""
+    begin = f"<!-- generated from {source} -->\n"
+    head, _, rest = text.partition(begin)
     tail = rest.partition(END)[2]
-    return head + BEGIN + "\n" + "\n".join([*diagram(), "", *table(), ""]) + "\n" + END + tail
+    return head + begin + "\n" + "\n".join([*draw(), ""]) + "\n" + END + tail
 
 
 def main() -> None:
-    text = STATE_MACHINE.read_text(encoding="utf-8")
-    drawn = current(text)
-    if "--check" not in sys.argv:
-        STATE_MACHINE.write_text(drawn, encoding="utf-8")
-    elif drawn != text:
-        sys.exit(f"{STATE_MACHINE.name} is stale: run 'make diagrams' and commit what it draws")
+    stale: list[str] = []
+    for page, (source, draw) in PARTS.items():
+        text = page.read_text(encoding="utf-8")
+        drawn = current(text, source, draw)
+        if "--check" not in sys.argv:
+            page.write_text(drawn, encoding="utf-8")
+        elif drawn != text:
+            stale.append(page.name)
+    if stale:
+        sys.exit(f"{', '.join(stale)} is stale: run 'make diagrams' and commit what it draws")
 
 
 if __name__ == "__main__":

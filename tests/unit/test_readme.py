@@ -26,6 +26,8 @@ ELSEWHERE = {
 }
 FOR_A_BROKER = ("pairbus broker", "pairbus fault ", "curl ")
 """These do not end by themselves, or need one that runs: see below, and tests/contract."""
+FOR_A_PAIR = ("docs/how-to/messages.md", "docs/how-to/dead-letters.md", "docs/how-to/drill.md")
+"""Pages whose commands need a pair: tests/client/test_command_pages.py runs them, in their order."""
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
@@ -68,7 +70,7 @@ def test_python_blocks_of_a_page_run_one_after_the_other(
 
 @pytest.mark.parametrize(("where", "command"), commands())
 def test_commands_run(where: str, command: str) -> None:
-    if command in ELSEWHERE or command.startswith(FOR_A_BROKER) or where.startswith(TUTORIAL):
+    if command in ELSEWHERE or command.startswith(FOR_A_BROKER) or where.startswith((*FOR_A_PAIR, TUTORIAL)):
         return
     program, *arguments = shlex.split(command)
     assert program == "pairbus", where
