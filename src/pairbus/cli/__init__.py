@@ -10,6 +10,7 @@ from pairbus.cli.broker import broker
 from pairbus.cli.cost import cost
 from pairbus.cli.demo import demo
 from pairbus.cli.fault import fault
+from pairbus.cli.report import report
 from pairbus.cli.simulate import simulate
 from pairbus.errors import PairbusError
 
@@ -40,6 +41,7 @@ app.command()(broker)
 app.command()(cost)
 app.command()(demo)
 app.command()(fault)
+app.command()(report)
 app.command()(simulate)
 
 

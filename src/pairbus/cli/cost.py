@@ -73,14 +73,15 @@ def cost(
         failover_interval=duration("--failover-interval", failover_interval),
         ping_interval=duration("--ping-interval", ping_interval),
     )
-    result = forecast(scenario, _plan(plan, prices))
+    result = forecast(scenario, read_plan(plan, prices))
     if as_json:
         typer.echo(json.dumps(_as_json(scenario, result), indent=2))
     else:
         _print(Console(), scenario, result)
 
 
-def _plan(name: str, file: Path | None) -> "Plan":
+def read_plan(name: str, file: Path | None) -> "Plan":
+    """Read a plan from a price file, or from the one that comes with pairbus."""
     from pairbus.core.pricing import parse_prices
 
     source = file or resources.files("pairbus.core").joinpath("prices.toml")

@@ -110,7 +110,9 @@ def availability_daily(attempts: DataFrame, outages: DataFrame) -> DataFrame:
 def _episodes(silver: DataFrame) -> DataFrame:
     """Return each client's own view of an outage: from its first turn to trouble to its last one, or its last ping."""
     told = (
-        silver.where((F.col("metered_by") == MeteredBy.CLIENT.value) & F.col("kind").isin(Kind.TURN.value, Kind.PING.value))
+        silver.where(
+            (F.col("metered_by") == MeteredBy.CLIENT.value) & F.col("kind").isin(Kind.TURN.value, Kind.PING.value)
+        )
         .withColumn("state", F.when(F.col("kind") == Kind.TURN.value, F.col("detail")))
         .select(*_ENTITY, "client", "at", "state", "id")
     )
@@ -152,7 +154,7 @@ def _merged(episodes: DataFrame) -> DataFrame:
             F.min("engaged").alias("engaged"),
             F.max("reach").alias("reach"),
             F.max_by("over", F.struct("reach", "over")).alias("over"),
-            F.countDistinct("client").alias("clients"),
+            F.count_distinct("client").alias("clients"),
         )
     )
 
@@ -185,6 +187,6 @@ def _parked(known: DataFrame, flows: DataFrame) -> DataFrame:
 
 
 def _between(start: str, end: str) -> Column:
-    """The time between two, which is none if the second came first: clocks differ, and the last message may go early."""
+    """The time between two; none if the second came first: clocks differ."""
     spent = F.unix_micros(end) - F.unix_micros(start)
     return F.when(spent < 0, 0).otherwise(spent)

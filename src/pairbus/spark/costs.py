@@ -78,7 +78,9 @@ def cost_hourly(usage: DataFrame, plan: Plan, before: DataFrame | None = None) -
     hours = rows.groupBy("date", "hour", month.alias("month")).agg(F.sum("charged").alias("in_hour"))
     hours = hours.withColumn("earlier", F.lit(0)) if before is None else _with_earlier(hours, before)
     after = F.col("earlier") + F.sum("in_hour").over(Window.partitionBy("month").orderBy("hour"))
-    charges = hours.select("date", "hour", (_charge(plan, after) - _charge(plan, after - F.col("in_hour"))).alias("due"))
+    charges = hours.select(
+        "date", "hour", (_charge(plan, after) - _charge(plan, after - F.col("in_hour"))).alias("due")
+    )
     priced = rows.join(charges, ["date", "hour"])
     return priced.withColumn("nanos", _share("due", "charged", ["date", "hour"], _ORDER)).select(*COST_HOURLY.columns)
 

@@ -98,7 +98,7 @@ _RECORD_COLUMNS: Final = (
 
 BRONZE: Final = Table(
     "bronze",
-    "Every line, typed, once for each time that it was written. Lines that are no records are kept apart, without a date.",
+    "Every line, typed, as often as it was written. Lines that are no records are kept apart, without a date.",
     (),
     _schema(
         *_RECORD_COLUMNS,
@@ -117,14 +117,18 @@ SILVER: Final = Table(
     ("id",),
     _schema(
         *_RECORD_COLUMNS,
-        ("pairing", _TEXT, "the primary of the pairing that it belongs to: the namespace, or whose backlog queue it is"),
+        (
+            "pairing",
+            _TEXT,
+            "the primary of the pairing that it belongs to: the namespace, or whose backlog queue it is",
+        ),
         ("date", _DATE, "the day of `at`"),
     ),
 )
 
 COST_HOURLY: Final = Table(
     "cost_hourly",
-    "Operations that reached a broker, and what they cost. Where broker and clients have metered the same, they count once.",
+    "Operations that reached a broker, and what they cost. What broker and clients have both metered counts once.",
     ("date", "hour", "namespace", "entity", "client", "stage", "kind"),
     _schema(
         ("hour", _TIME, "the hour's beginning"),
@@ -148,7 +152,11 @@ MESSAGE_COST: Final = Table(
     ("date", "pairing", "way"),
     _schema(
         ("pairing", _TEXT, "the primary"),
-        ("way", _TEXT, "`direct`; `backlog`; `upkeep`: pings, idle polls, set-up; `other`: empty polls, looks and the like of applications"),
+        (
+            "way",
+            _TEXT,
+            "`direct`; `backlog`; `upkeep`: pings, idle polls, set-up; `other`: applications' empty polls and looks",
+        ),
         ("messages", _NUMBER, "how many were sent that way: accepted by the primary, or parked"),
         ("operations", _NUMBER, "how many charged operations that took; receives are shared out by messages sent"),
         ("nanos", _NUMBER, "what they cost"),
@@ -208,7 +216,11 @@ BACKLOG_MINUTELY: Final = Table(
         ("parked", _NUMBER, "messages that came in"),
         ("delivered", _NUMBER, "messages that left it, delivered or dead-lettered"),
         ("depth", _NUMBER, "messages at the minute's end"),
-        ("oldest_at", _TIME, "when the oldest of them was parked, to the minute's first, first come first served; null: empty"),
+        (
+            "oldest_at",
+            _TIME,
+            "when the oldest of them was parked: the first one of its minute; null: empty",
+        ),
         ("oldest_age_us", _NUMBER, "its age at the minute's end; 0: empty"),
         ("date", _DATE, "the day"),
     ),
