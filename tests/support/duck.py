@@ -1,5 +1,7 @@
 """The gold tables a second time, in DuckDB's SQL, from the same ledger files: to compare with what Spark makes."""
 
+# ruff: noqa: E501 (SQL reads best in lines of its own length)
+
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,15 +15,29 @@ _COLUMNS = {
     **dict.fromkeys(("messages", "operations", "bytes", "duration_us"), "BIGINT"),
     **dict.fromkeys(("destination", "oldest_at", "detail"), "VARCHAR"),
 }
-_KINDS = (
-    "send receive empty-receive peek complete abandon defer dead-letter renew ping schedule cancel session-state "
-    "management turn dropped"
-).split()
+_KINDS = [
+    "send",
+    "receive",
+    "empty-receive",
+    "peek",
+    "complete",
+    "abandon",
+    "defer",
+    "dead-letter",
+    "renew",
+    "ping",
+    "schedule",
+    "cancel",
+    "session-state",
+    "management",
+    "turn",
+    "dropped",
+]
 
 _SILVER = """
 CREATE OR REPLACE TABLE silver AS
 WITH good AS (
-    SELECT * REPLACE ("at"::TIMESTAMPTZ AS "at", lower(namespace) AS namespace, lower(trim(entity, '/')) AS entity,
+    SELECT * REPLACE ("at"::TIMESTAMPTZ AT TIME ZONE 'UTC' AS "at", lower(namespace) AS namespace, lower(trim(entity, '/')) AS entity,
                       lower(trim(destination, '/')) AS destination,
                       CASE WHEN kind IN ('turn', 'dropped') THEN 0 ELSE operations END AS operations)
     FROM read_json({files}, format = 'newline_delimited', ignore_errors = true, columns = {columns})
@@ -70,14 +86,14 @@ WITH sides AS (
 )
 SELECT date, hour, pairing, namespace, entity, client, stage, kind, sum(messages)::BIGINT AS messages,
     sum(operations)::BIGINT AS operations,
-    CASE WHEN kind IN ('complete', 'abandon', 'defer', 'dead-letter', 'renew') THEN 0 ELSE sum(operations) END::BIGINT AS charged
+    coalesce(sum(operations) FILTER (kind NOT IN ('complete', 'abandon', 'defer', 'dead-letter', 'renew')), 0)::BIGINT AS charged
 FROM shared WHERE operations > 0 OR messages > 0 GROUP BY ALL;
 
 CREATE OR REPLACE TABLE cost_hourly AS
 WITH hours AS (
     SELECT date, hour, sum(charged)::HUGEINT AS in_hour,
         sum(sum(charged)) OVER (PARTITION BY date_trunc('month', hour) ORDER BY hour)::HUGEINT AS upto
-    FROM counted GROUP BY ALL
+    FROM counted GROUP BY date, hour
 ), due AS (SELECT *, charge(upto) - charge(upto - in_hour) AS due FROM hours
 ), cuts AS (
     SELECT counted.*, due.due, in_hour, sum(charged) OVER (
@@ -159,7 +175,7 @@ CREATE OR REPLACE TABLE days AS SELECT date, max("at") AS last FROM silver GROUP
 
 CREATE OR REPLACE TABLE backlog_minutely AS
 WITH clock AS (
-    SELECT date, unnest(generate_series(date::TIMESTAMPTZ, last, INTERVAL 1 MINUTE)) AS minute FROM days
+    SELECT date, unnest(generate_series(date::TIMESTAMP, last, INTERVAL 1 MINUTE)) AS minute FROM days
 ), queues AS (SELECT DISTINCT namespace, destination FROM flows
 ), sums AS (
     SELECT namespace, destination, date_trunc('minute', "at") AS minute, sum(parked) AS parked, sum(delivered) AS delivered
@@ -298,15 +314,10 @@ class Duck:
             self.connection.execute(statements)
 
     def rows(self, table: str, columns: Iterable[str], key: Iterable[str]) -> list[tuple[Any, ...]]:
-        """Return a table, in the order of its key; times are UTC, without saying so, as Spark gives them."""
+        """Return a table, in the order of its key."""
         chosen = ", ".join(f'"{name}"' for name in columns)
         order = ", ".join(f'"{name}"' for name in key)
-        rows = self.connection.execute(f"SELECT {chosen} FROM {table} ORDER BY {order}").fetchall()  # noqa: S608
-        return [tuple(_plain(value) for value in row) for row in rows]
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401 (any value of a row)
-    return value.replace(tzinfo=None) if getattr(value, "tzinfo", None) is not None else value
+        return self.connection.execute(f"SELECT {chosen} FROM {table} ORDER BY {order}").fetchall()  # noqa: S608
 
 
 def _charge(plan: Plan) -> str:

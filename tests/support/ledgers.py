@@ -1,5 +1,7 @@
 """Makes ledgers as days of a paired system leave them: outages, parking, pings, drains, two meters, and dirt."""
 
+# ruff: noqa: PLR0917 (a line is written often, and by position)
+
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -134,10 +136,14 @@ class World:
                 at = (base + timedelta(microseconds=1000 * number + 1)).isoformat(timespec="microseconds")[:26]
                 if turn:
                     rest = f',"detail":"{turn}"'
-                    yield self.line(at, f"app-{number}", PRIMARY, outage.entity, "turn", "direct", operations=0, rest=rest)
+                    yield self.line(
+                        at, f"app-{number}", PRIMARY, outage.entity, "turn", "direct", operations=0, rest=rest
+                    )
                 elif outage.entity in under_way and under_way[outage.entity] is outage and minute > outage.began + 1:
                     rest = ',"detail":"ServiceBusConnectionError"'
-                    yield self.line(at, f"app-{number}", PRIMARY, outage.entity, "ping", "ping", outcome="failed", rest=rest)
+                    yield self.line(
+                        at, f"app-{number}", PRIMARY, outage.entity, "ping", "ping", outcome="failed", rest=rest
+                    )
 
     def _sends(self, stamp: str, minute: int, under_way: dict[str, Outage]) -> Iterator[str]:
         random = self.random
@@ -182,12 +188,23 @@ class World:
                 at = f"{stamp}{second:02d}.5"
                 self._metered[entity, "send"] += count
                 dead = 1 if count > 1 and second == 50 else 0
-                yield self.line(at, "syphon", SECONDARY, path, "receive", "syphon", messages=count, operations=count, rest=oldest)
+                yield self.line(
+                    at, "syphon", SECONDARY, path, "receive", "syphon", messages=count, operations=count, rest=oldest
+                )
                 yield self.line(
                     f"{at}1", "syphon", PRIMARY, entity, "send", "syphon",
                     messages=count - dead, operations=count - dead, rest=home,
                 )  # fmt: skip
-                yield self.line(f"{at}2", "syphon", SECONDARY, path, "complete", "syphon", messages=count - dead, operations=count - dead)
+                yield self.line(
+                    f"{at}2",
+                    "syphon",
+                    SECONDARY,
+                    path,
+                    "complete",
+                    "syphon",
+                    messages=count - dead,
+                    operations=count - dead,
+                )
                 if dead:
                     yield self.line(f"{at}3", "syphon", SECONDARY, path, "dead-letter", "syphon", messages=1, rest=home)
 
@@ -195,6 +212,18 @@ class World:
         for (entity, kind), count in sorted(self._metered.items()):
             more = self.random.randrange(3)
             sent = max(1, count + more)
-            yield self.line(at, "SBSender-1", PRIMARY, entity.lower(), kind, "direct", messages=sent, operations=sent, by="broker")
-            yield self.line(at, "SBReceiver-1", PRIMARY, entity.lower(), "receive", "direct", messages=sent, operations=sent, by="broker")
+            yield self.line(
+                at, "SBSender-1", PRIMARY, entity.lower(), kind, "direct", messages=sent, operations=sent, by="broker"
+            )
+            yield self.line(
+                at,
+                "SBReceiver-1",
+                PRIMARY,
+                entity.lower(),
+                "receive",
+                "direct",
+                messages=sent,
+                operations=sent,
+                by="broker",
+            )
         self._metered.clear()

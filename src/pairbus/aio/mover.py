@@ -315,19 +315,19 @@ class Mover:
 
     async def _decide(self, decided: Iterable[Decided], under_way: dict[int, Received]) -> None:
         """Let messages wait, or dead-letter them."""
-        dead: dict[DeadLetter, list[Received]] = {}
+        dead: dict[tuple[DeadLetter, str], list[Received]] = {}
         for each in decided:
             message = under_way[each.parked.sequence_number]
             if isinstance(each.ruling, DeadLetter):
-                dead.setdefault(each.ruling, []).append(message)
+                dead.setdefault((each.ruling, destination_of(each.parked)), []).append(message)
             else:
                 self._put_on_shelf(message, each.ruling, under_way)
-        for ruling, messages in dead.items():
-            answers = await self._settle(Kind.DEAD_LETTER, messages, ruling)
+        for (ruling, destination), messages in dead.items():
+            answers = await self._settle(Kind.DEAD_LETTER, messages, ruling, destination or None)
             for message, error in zip(messages, answers, strict=True):
                 if error is None:
                     under_way.pop(message.sequence_number, None)
-                    tally = self._done.of(destination_of(message.parked))
+                    tally = self._done.of(destination)
                     tally.dead_lettered[ruling.reason] += 1
                     tally.note_age(message.enqueued_at)
                 else:
@@ -347,23 +347,24 @@ class Mover:
             await self._settle(Kind.ABANDON, locked, "abandon")
 
     async def _settle(
-        self, kind: Kind, messages: Sequence[Received], settlement: Settlement
+        self, kind: Kind, messages: Sequence[Received], settlement: Settlement, destination: str | None = None
     ) -> Sequence[Exception | None]:
-        operation = self._begin(kind)
+        operation = self._begin(kind, destination)
         answers = await self._source.settle(self.queue, messages, settlement)
         self._tell(operation, answers)
         return answers
 
     # --- accounting ----------------------------------------------------------------------------------------------
 
-    def _begin(self, kind: Kind) -> Operation:
-        return self._instrument.begin(self._source.namespace, self.queue, kind, Stage.SYPHON)
+    def _begin(self, kind: Kind, destination: str | None = None) -> Operation:
+        namespace = self._source.namespace
+        return self._instrument.begin(namespace, self.queue, kind, Stage.SYPHON, destination=destination)
 
     def _tell(self, operation: Operation, answers: Sequence[Exception | None]) -> None:
         """Record how an operation on several messages ended, those that failed apart."""
         failures = [error for error in answers if error is not None]
         if failures:
-            failed = self._begin(operation.started.kind)
+            failed = self._begin(operation.started.kind, operation.started.destination)
             failed.sizes = [0] * len(failures)
             failed.failed(failures[0], in_doubt=self._source.facts(failures[0]).in_doubt)
         if len(failures) < len(answers):

@@ -13,6 +13,7 @@ from pairbus.cli.demo import demo
 from pairbus.cli.drill import drill
 from pairbus.cli.fault import fault
 from pairbus.cli.receive import receive
+from pairbus.cli.report import report
 from pairbus.cli.running import extra_with, say_error
 from pairbus.cli.send import send
 from pairbus.cli.simulate import simulate
@@ -52,6 +53,7 @@ app.command()(drill)
 app.command()(fault)
 app.command()(receive)
 app.command()(send)
+app.command()(report)
 app.command()(simulate)
 app.command()(status)
 app.command()(syphon)

@@ -154,7 +154,7 @@ def _merged(episodes: DataFrame) -> DataFrame:
             F.min("engaged").alias("engaged"),
             F.max("reach").alias("reach"),
             F.max_by("over", F.struct("reach", "over")).alias("over"),
-            F.countDistinct("client").alias("clients"),
+            F.count_distinct("client").alias("clients"),
         )
     )
 
@@ -187,6 +187,6 @@ def _parked(known: DataFrame, flows: DataFrame) -> DataFrame:
 
 
 def _between(start: str, end: str) -> Column:
-    """The time between two, which is none if the second came first: clocks differ, and the last message may go early."""
+    """The time between two; none if the second came first: clocks differ."""
     spent = F.unix_micros(end) - F.unix_micros(start)
     return F.when(spent < 0, 0).otherwise(spent)

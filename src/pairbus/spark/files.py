@@ -3,6 +3,7 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # Hadoop is called through the JVM, which has no types here.
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -19,12 +20,12 @@ class LedgerPath:
     """A ledger file as it was found.
 
     :ivar path: where it is.
-    :ivar name: the same as Spark writes it in a row: some characters are encoded.
+    :ivar names: the same as Spark may write it in a row: some characters are encoded, and there are one slash or three.
     :ivar modified: milliseconds since the epoch.
     """
 
     path: str
-    name: str
+    names: tuple[str, ...]
     length: int
     modified: int
 
@@ -51,13 +52,7 @@ class Files:
                 )
             for each in named:
                 there = self._glob(f"{each.getPath()}/*{SUFFIX}") if each.isDirectory() else [each]
-                found.update(
-                    LedgerPath(
-                        str(path.toString()), str(path.toUri().toString()), one.getLen(), one.getModificationTime()
-                    )
-                    for one in there
-                    for path in (one.getPath(),)
-                )
+                found.update(map(_found, there))
         return sorted(found)
 
     def names(self, pattern: str) -> list[str]:
@@ -110,3 +105,11 @@ class Files:
 
     def _of(self, path: str) -> Any:  # noqa: ANN401
         return self._path(path).getFileSystem(self._configuration)
+
+
+def _found(status: Any) -> LedgerPath:  # noqa: ANN401
+    path, uri = str(status.getPath().toString()), str(status.getPath().toUri().toString())
+    spellings = (re.sub("^file:/+", slashes, uri) for slashes in ("file:/", "file:///"))
+    return LedgerPath(
+        re.sub("^file:/+", "file:/", path), tuple(sorted(set(spellings))), status.getLen(), status.getModificationTime()
+    )

@@ -6,13 +6,14 @@ All of it is DataFrame to DataFrame, and serves a batch and each batch of a stre
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Final
+from typing import Any, Final, cast
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own name for it)
 
 from pairbus.core.ledger import Kind, MeteredBy, Outcome, Stage
 from pairbus.core.naming import TRANSFER
+from pairbus.spark.files import LedgerPath
 from pairbus.spark.schemas import BROKEN, BRONZE, LINES, RECORD, SILVER
 
 _REQUIRED: Final = ("id", "at", "client", "namespace", "entity", "kind", "stage", "outcome")
@@ -23,19 +24,20 @@ _VALUES: Final[Mapping[str, type[Enum]]] = {
     "stage": Stage,
     "outcome": Outcome,
 }
-_SOURCE: Final = 16
 NO_OPERATION: Final = (Kind.TURN.value, Kind.DROPPED.value)
 
 
-def lines_of(spark: SparkSession, files: Sequence[str]) -> DataFrame:
+def lines_of(spark: SparkSession, files: Sequence[LedgerPath]) -> DataFrame:
     """Read ledger files as lines; what a file's lines have as their source, :func:`source_of` tells."""
-    text = spark.read.text(list(files)).select("value", F.col("_metadata.file_path").alias("file"))
-    return text.withColumn("source", F.substring(F.sha2("file", 256), 1, _SOURCE)).select(*LINES.names)
+    names = [(name, source_of(file)) for file in files for name in file.names]
+    sources = cast("Any", spark).createDataFrame(names, "file STRING, source STRING")
+    text = spark.read.text([file.path for file in files]).select("value", F.col("_metadata.file_path").alias("file"))
+    return text.join(F.broadcast(sources), "file", "left").select(*LINES.names)
 
 
-def source_of(file: str) -> str:
+def source_of(file: LedgerPath) -> str:
     """Return how the lines of a file are named that was read as a whole."""
-    return hashlib.sha256(file.encode()).hexdigest()[:_SOURCE]
+    return hashlib.sha256(file.path.encode()).hexdigest()[:16]
 
 
 def bronze(lines: DataFrame) -> DataFrame:
@@ -103,7 +105,7 @@ def _time(name: str) -> Column:
 
 
 def _reason() -> Column:
-    """Say what is wrong with a line, in the words of :meth:`pairbus.core.ledger.Record.from_json` where that is known."""
+    """Say what is wrong with a line, as :meth:`pairbus.core.ledger.Record.from_json` does where that can be known."""
     rules: list[tuple[Column, Column]] = [
         (F.trim("value") == "", F.lit("an empty line")),
         (F.col(BROKEN).isNotNull() & F.get_json_object("value", "$").isNull(), F.lit("not a line of JSON")),

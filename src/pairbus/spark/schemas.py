@@ -98,7 +98,7 @@ _RECORD_COLUMNS: Final = (
 
 BRONZE: Final = Table(
     "bronze",
-    "Every line, typed, once for each time that it was written. Lines that are no records are kept apart, without a date.",
+    "Every line, typed, as often as it was written. Lines that are no records are kept apart, without a date.",
     (),
     _schema(
         *_RECORD_COLUMNS,
@@ -128,7 +128,7 @@ SILVER: Final = Table(
 
 COST_HOURLY: Final = Table(
     "cost_hourly",
-    "Operations that reached a broker, and what they cost. Where broker and clients have metered the same, they count once.",
+    "Operations that reached a broker, and what they cost. What broker and clients have both metered counts once.",
     ("date", "hour", "namespace", "entity", "client", "stage", "kind"),
     _schema(
         ("hour", _TIME, "the hour's beginning"),
@@ -155,7 +155,7 @@ MESSAGE_COST: Final = Table(
         (
             "way",
             _TEXT,
-            "`direct`; `backlog`; `upkeep`: pings, idle polls, set-up; `other`: empty polls, looks and the like of applications",
+            "`direct`; `backlog`; `upkeep`: pings, idle polls, set-up; `other`: applications' empty polls and looks",
         ),
         ("messages", _NUMBER, "how many were sent that way: accepted by the primary, or parked"),
         ("operations", _NUMBER, "how many charged operations that took; receives are shared out by messages sent"),
@@ -219,7 +219,7 @@ BACKLOG_MINUTELY: Final = Table(
         (
             "oldest_at",
             _TIME,
-            "when the oldest of them was parked, to the minute's first, first come first served; null: empty",
+            "when the oldest of them was parked: the first one of its minute; null: empty",
         ),
         ("oldest_age_us", _NUMBER, "its age at the minute's end; 0: empty"),
         ("date", _DATE, "the day"),

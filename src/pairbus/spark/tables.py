@@ -1,7 +1,7 @@
 """The tables of the ledger on disk, kept up to date with as little work as the new records ask for.
 
-Each day's bronze and silver are a partition of their own, made again when a file with records of that day was read. What
-gold tables need beyond the days that were touched is told in ADR 0024.
+Each day's bronze and silver are a partition of their own, made again when a file with records of that day was read.
+What gold tables need beyond the days that were touched is told in ADR 0024.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from pairbus.core.pricing import Plan
+from pairbus.errors import LedgerError
 from pairbus.spark import availability, backlog, costs, ledger
 from pairbus.spark.files import Files
 from pairbus.spark.schemas import (
@@ -74,7 +75,7 @@ class Tables:
         paths = [root] if days is None else [self._day(table, day) for day in days]
         there = [path for path in paths if self._files.exists(path)]
         if not there:
-            return self._spark.createDataFrame([], table.schema)
+            return cast("Any", self._spark).createDataFrame([], table.schema)
         return self._spark.read.schema(table.schema).option("basePath", root).parquet(*there)
 
     @property
@@ -99,8 +100,11 @@ class Tables:
             touched: set[date] = set()
             if new:
                 step("bronze")
-                lines = ledger.lines_of(self._spark, [each.path for each in new])
-                touched = self.add(lines, [ledger.source_of(each.name) for each in new])
+                sources = {ledger.source_of(each) for each in new}
+                touched = self.add(ledger.lines_of(self._spark, new), sources)
+                unread = [each.path for each in new if each.length and ledger.source_of(each) not in self._sources()]
+                if unread:
+                    raise LedgerError(f"{unread[0]}: no line of it was read; is its name one that Spark passes over?")
             self.refresh(self.days if stale else touched, touched, step)
             known |= {each.path: [each.length, each.modified] for each in new}
             manifest = {"version": VERSION, "settings": self._settings.fingerprint, "files": known}
@@ -172,8 +176,8 @@ class Tables:
     def _since(self, first: date) -> date:
         """Return the day from which on outages and the backlog are to be told again.
 
-        An outage is told whole, from the day on which it began. It belongs in here if it has not ended, if its backlog is
-        not drained, or if it ended so shortly before the first day that what is new may join it.
+        An outage is told whole, from the day on which it began. It belongs in here if it has not ended, if its backlog
+        is not drained, or if it ended so shortly before the first day that what is new may join it.
         """
         open_still = F.col("ended").isNull() | (F.col("left") > 0)
         end = F.greatest("ended", "drained") + F.expr(availability.SILENCE)
@@ -207,6 +211,9 @@ class Tables:
         names = self._files.names(f"{self._path(BRONZE)}/date=*/source=*")
         pieces = [name.rsplit("/", 2) for name in names]
         return [(day.partition("=")[2], source.partition("=")[2]) for _, day, source in pieces]
+
+    def _sources(self) -> set[str]:
+        return {source for _, source in self._parts()}
 
     def _path(self, table: Table) -> str:
         return f"{self._out}/{table.name}"

@@ -1,0 +1,159 @@
+"""``pairbus report``: what a ledger says: costs, outages, availability."""
+
+import json
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from pairbus.cli.cost import MEANING, read_plan
+
+if TYPE_CHECKING:
+    from pairbus.spark.report import Facts
+
+SHOWN = 10
+"""How many outages the terminal shows."""
+
+_TOLD = {
+    "start": "starting Spark",
+    "bronze": "reading ledgers",
+    "silver": "counting each record once",
+    "costs": "operations and money",
+    "backlog": "the backlog, minute by minute",
+    "availability": "outages and availability",
+    "page": "the page",
+}
+
+
+def report(
+    ledgers: Annotated[
+        list[str], typer.Argument(metavar="LEDGER...", help="Directories with ledger files, files, or patterns.")
+    ],
+    out: Annotated[str, typer.Option(help="Where the tables are kept and report.html is written.")],
+    master: Annotated[str, typer.Option(help="Where Spark runs: local[*], spark://…, k8s://… or yarn.")] = "local[*]",
+    memory: Annotated[str, typer.Option(help="Memory of Spark's driver, when it is started here.")] = "4g",
+    plan: Annotated[str, typer.Option(help="Which plan of the price file.")] = "standard",
+    prices: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="A price file of your own, in TOML.")
+    ] = None,
+    alias: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=NAME", help="Another name of a namespace and the one that is meant; may be repeated."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
+) -> None:
+    """Make tables of ledgers, and a page that shows them: costs, outages, availability, backlog.
+
+    The tables are Parquet, by date, in the directory of --out. The next time only files that are new or have grown are
+    read, and only the days computed again that they touch: run it as often as you like.
+
+    Clients of an embedded broker know nothing but its address. If it has metered, too, name it:
+    `--alias localhost-5672=contoso`.
+
+    Examples:
+    `pairbus report ledger/ --out tables/` makes the tables and tables/report.html.
+
+    `pairbus report hdfs:///ledgers/2026-*/ --out hdfs:///tables --master yarn` does so on a cluster.
+
+    """
+    from pairbus.spark.session import is_local, spark_session
+
+    names = dict(_alias(each) for each in alias or ())
+    chosen = read_plan(plan, prices)
+    began = time.monotonic()
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=Console(stderr=True), transient=True
+    ) as progress:
+        bar = progress.add_task(_TOLD["start"], total=len(_TOLD))
+
+        def step(name: str) -> None:
+            progress.update(bar, completed=list(_TOLD).index(name), description=_TOLD[name])
+
+        settings = {"spark.driver.memory": memory}
+        if is_local(master):
+            settings["spark.sql.shuffle.partitions"] = "8"
+        spark = spark_session("pairbus report", master=master, settings=settings)
+        from pairbus.spark.files import Files
+        from pairbus.spark.page import render
+        from pairbus.spark.report import as_json as plain
+        from pairbus.spark.report import gather
+        from pairbus.spark.tables import Settings, Tables
+
+        try:
+            tables = Tables(spark, out, Settings(chosen, names))
+            read = tables.update(ledgers, step)
+            step("page")
+            facts = gather(tables, chosen)
+            page = f"{out.rstrip('/')}/report.html"
+            Files(spark).write(page, render(facts, datetime.now(UTC)))
+        finally:
+            spark.stop()
+    seconds = time.monotonic() - began
+    if as_json:
+        typer.echo(
+            json.dumps({**plain(facts), "files_read": read, "report": page, "seconds": round(seconds, 1)}, indent=2)
+        )
+    else:
+        _print(Console(), facts)
+        Console().print(
+            f"{read} ledger files read, {facts.records:,} records in the tables, {seconds:.0f} s. "
+            f"[bold]The page: {page}[/]", highlight=False, soft_wrap=True,
+        )  # fmt: skip
+
+
+def _alias(text: str) -> tuple[str, str]:
+    name, equals, meant = text.partition("=")
+    if not (name and equals and meant):
+        raise typer.BadParameter(f"{text!r} is not two names; write it as localhost-5672=contoso", param_hint="--alias")
+    return name, meant
+
+
+def _print(console: Console, facts: "Facts") -> None:
+    from pairbus.spark.page import duration, percent
+
+    plan, totals = facts.plan, facts.totals
+    costs = Table(title=f"{len(facts.days)} days, plan {plan.name}", title_justify="left", show_footer=True)
+    costs.add_column("stage", "total")
+    costs.add_column("what")
+    costs.add_column("operations", f"{sum(row['operations'] for row in facts.stages.values()):,}", justify="right")
+    costs.add_column("charged", f"{sum(row['charged'] for row in facts.stages.values()):,}", justify="right")
+    costs.add_column(plan.currency, f"{facts.charge_nanos / 1e9:,.4f}", justify="right")
+    for name, row in sorted(facts.stages.items()):
+        what = {**MEANING, "setup": "making sure of the backlog queues, looks"}[name]
+        costs.add_row(name, what, f"{row['operations']:,}", f"{row['charged']:,}", f"{row['nanos'] / 1e9:,.4f}")
+    console.print(costs)
+    if facts.outages:
+        shown = Table(title=f"Outages: {facts.outage_count:,}", title_justify="left")
+        for name in ("entity", "began (UTC)", "to fail over", "to recover", "parked", "to drain"):
+            shown.add_column(name, justify="left" if name == "entity" else "right")
+        for row in facts.outages[:SHOWN]:
+            shown.add_row(
+                f"{row['namespace']}/{row['entity']}",
+                f"{row['began']:%Y-%m-%d %H:%M:%S}",
+                duration(row["failover_us"]),
+                duration(row["recovery_us"]) if row["ended"] else "goes on",
+                f"{row['parked']:,}",
+                duration(row["drain_us"]),
+            )
+        console.print(shown)
+    console.print(
+        f"Of {totals['attempted']:,} messages [bold]{percent(totals['with_pairing'])}[/] were accepted; without "
+        f"pairing [bold]{percent(totals['without_pairing'])}[/] would have been. Parked: {totals['parked']:,}; "
+        f"still in the backlog: {facts.left:,}.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    for count, what in (
+        (facts.malformed, "lines are no records, and are kept apart in the table bronze"),
+        (facts.dropped, "records found no room in the ledger: what is said here is too little by them"),
+        (facts.differences, "counts differ between clients and broker: see the table client_vs_broker"),
+    ):
+        if count:
+            console.print(f"[yellow]{count:,} {what}.[/]", highlight=False)
