@@ -29,7 +29,10 @@ def test_what_can_be_read() -> None:
     backlog = read_options(
         {"connectionString": ONE, "secondaryConnectionString": TWO, "backlog": "true", "backlogQueueCount": "2"}
     )
-    assert [each.path for each in backlog.entities] == ["contoso/x-servicebus-transfer/0", "contoso/x-servicebus-transfer/1"]
+    assert [each.path for each in backlog.entities] == [
+        "contoso/x-servicebus-transfer/0",
+        "contoso/x-servicebus-transfer/1",
+    ]
     assert backlog.connection.host == "fabrikam.servicebus.windows.net"
 
 
@@ -105,7 +108,10 @@ def test_what_is_wrong_with_a_write_is_said(options: dict[str, str], error: str)
         ({}, "entity=None is not valid: the name of a queue"),
         ({"entity": "a", "backlog": "true"}, "leave it out: a backlog is read as a whole"),
         ({"entity": "a", "secondaryConnectionString": TWO}, r"secondaryConnectionString='\*\*\* .* set backlog=true"),
-        ({"entity": "a", "subQueue": "cellar"}, "subQueue='cellar' is not valid: one of deadletter, transferdeadletter"),
+        (
+            {"entity": "a", "subQueue": "cellar"},
+            "subQueue='cellar' is not valid: one of deadletter, transferdeadletter",
+        ),
         ({"entity": "a", "startingSequenceNumber": "-1"}, "earliest, latest, or the sequence number"),
         ({"entity": "a", "maxMessagesPerTrigger": "0"}, "a whole number, at least 1"),
         ({"entity": "a", "reportDirectory": "x"}, "there is no such option here"),

@@ -61,7 +61,9 @@ def test_who_wants_most_gets_what_cannot_be_divided() -> None:
     assert share({"a": 1, "b": 100}, 50) == {"a": 1, "b": 49}
 
 
-RANGES = st.lists(st.builds(lambda start, span: (start, span), st.integers(1, 10**9), st.integers(0, 10**5)), max_size=8)
+RANGES = st.lists(
+    st.builds(lambda start, span: (start, span), st.integers(1, 10**9), st.integers(0, 10**5)), max_size=8
+)
 
 
 @given(RANGES, st.integers(1, 64))

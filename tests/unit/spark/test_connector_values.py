@@ -136,7 +136,19 @@ def test_the_kinds_of_a_body() -> None:
 )
 def test_a_body_that_is_encoded_is_sent_as_what_it_is(kind: str, payload: bytes, argument: str, value: Value) -> None:
     made: dict[str, Any] = sdk_body(kind, payload)
-    assert sent(made[argument]) == value
+    assert sent({"TYPE": None, "VALUE": made[argument]}) == value
+
+
+@pytest.mark.parametrize("value", [0.5, Int(7), True, MOMENT, uuid.UUID(int=1), [Byte(1)], {"a": {"b": Symbol("c")}}])
+def test_a_value_is_sent_as_the_same_type(value: Value) -> None:
+    again = sent({"TYPE": None, "VALUE": sdk_body("value", encode(value))["value_body"]})
+    assert (type(again), again) == (type(value), value)
+
+
+@pytest.mark.parametrize("value", [0.0, 7, False, None, ULong(1), [], {7: "long as a key"}])
+def test_a_value_that_the_sdk_would_change_is_refused(value: Value) -> None:
+    with pytest.raises(ValueError, match="the SDK cannot send the"):
+        sdk_body("value", encode(value))
 
 
 def test_other_bodies_are_sent_as_they_are() -> None:

@@ -18,7 +18,8 @@ from pairbus.spark.connector.values import body_of, to_text
 STATES: Final = ("active", "deferred", "scheduled")
 SCHEDULED: Final = 2
 
-_LONGEST_IN_HEADER: Final = 0xFFFFFFFF
+LONGEST_IN_HEADER: Final = 0xFFFFFFFF
+"""A time to live is 32 bits of milliseconds; a longer one is told by the time at which it ends."""
 _LAST_MICROSECOND: Final = 2**63 - 1
 _EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -98,7 +99,7 @@ class Found:
 
     def _life(self) -> int | None:
         life, properties = self.header.ttl, self.properties
-        if life == _LONGEST_IN_HEADER and properties.absolute_expiry_time and properties.creation_time:
+        if life == LONGEST_IN_HEADER and properties.absolute_expiry_time and properties.creation_time:
             return properties.absolute_expiry_time - properties.creation_time  # it did not fit into the header
         return life
 

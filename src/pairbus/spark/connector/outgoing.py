@@ -14,10 +14,12 @@ from pyspark.sql.types import MapType, StructType
 from pairbus.errors import ColumnError
 from pairbus.spark.connector.arrow import RecordBatch, columns_of
 from pairbus.spark.connector.columns import PROPERTY_TYPES, WRITABLE
+from pairbus.spark.connector.incoming import LONGEST_IN_HEADER
 from pairbus.spark.connector.values import from_text, sdk_body, typed
 
 Message: TypeAlias = ServiceBusMessage | AmqpAnnotatedMessage
 
+_LONGEST: Final = LONGEST_IN_HEADER * timedelta(milliseconds=1)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -106,6 +108,7 @@ class Rows:
             made = ServiceBusMessage(body if kind == "data" else b"", **arguments)
         except (TypeError, ValueError) as error:  # the SDK's own checks: lengths, a partition key beside a session
             raise ColumnError("body", None, f"the message is not valid: {error}") from None
+        _set_milliseconds(made, arguments["time_to_live"])
         return made if kind == "data" else _with_body(made, kind, body)
 
     def _application_properties(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -114,6 +117,13 @@ class Rows:
             return None
         types: dict[str, str] = dict(row.get("applicationPropertyTypes") or ())
         return self._properties(given, types)
+
+
+def _set_milliseconds(message: ServiceBusMessage, life: timedelta | None) -> None:
+    """Give a message its time to live to the millisecond: the SDK cuts it to whole seconds, even to none at all."""
+    header = message.raw_amqp_message.header
+    if life is not None and header is not None:
+        header.time_to_live = max(1, life // _MILLISECOND)
 
 
 def _with_body(made: ServiceBusMessage, kind: str, body: str | bytes) -> AmqpAnnotatedMessage:
@@ -174,6 +184,6 @@ def _duration(value: timedelta | float | Decimal | None) -> timedelta | None:
     if value is None:
         return None
     made = value if isinstance(value, timedelta) else timedelta(seconds=float(value))
-    if made <= timedelta(0):
-        raise ColumnError("timeToLive", None, f"it is {made}; it must be more than nothing, or null")
+    if not timedelta(0) < made <= _LONGEST:
+        raise ColumnError("timeToLive", None, f"it is {made}; the SDK sends more than nothing and up to {_LONGEST}")
     return made

@@ -104,8 +104,12 @@ def from_encoded(encoded: bytes) -> object:
 
     :raises ValueError: it is no value, or one that the SDK cannot send.
     """
+    return _to_sdk(_decoded(encoded))
+
+
+def _decoded(encoded: bytes) -> Value:
     try:
-        return _to_sdk(decode(encoded)[0])
+        return decode(encoded)[0]
     except AmqpError as error:
         raise ValueError(f"not a value of AMQP: {error}") from None
 
@@ -120,6 +124,23 @@ def _to_sdk(value: Value) -> object:
     if name not in _TO_SDK:
         raise ValueError(f"the SDK cannot send a {type(value).__name__.lower()}")
     return typed(name, value)
+
+
+def _bare(value: Value) -> object:
+    """Return a value that is a whole body: there the SDK takes no type, only what Python's own types mean to it."""
+    if type(value) is list and value:
+        return [_to_sdk(each) for each in cast("list[Value]", value)]
+    if isinstance(value, dict) and value:
+        return {_bare(key): _to_sdk(each) for key, each in cast("dict[Value, Value]", value).items()}
+    if isinstance(value, Timestamp):
+        return value.to_datetime()
+    if not value or type(value) not in _BARE:
+        raise ValueError(f"the SDK cannot send the {to_text(value)[0]} {value!r} as a body of its own")
+    return int(value) if isinstance(value, Int) else value
+
+
+_BARE: Final = (bool, Int, float, str, bytes, uuid.UUID)
+"""Types that mean just one type of AMQP to the SDK, as whole bodies and as keys; and it leaves out what is false."""
 
 
 def body_of(message: Message) -> tuple[str, bytes]:
@@ -152,7 +173,7 @@ def sdk_body(kind: str, body: bytes) -> dict[str, Any]:
     if kind == "value/binary":
         return {"value_body": body}
     if kind == "value":
-        return {"value_body": from_encoded(body)}
+        return {"value_body": _bare(_decoded(body))}
     if kind == "sequence":
         sections = from_encoded(body)
         return {"sequence_body": [each["VALUE"] for each in cast("dict[str, Any]", sections)["VALUE"]]}
