@@ -26,6 +26,8 @@ test: $(INSTALLED) ## Run the tests
 	$(BIN)/pytest -n auto tests/unit --ignore=tests/unit/core
 	$(BIN)/pytest -n 4 tests/contract # which wait for the SDK more than they work
 	$(BIN)/pytest -n 4 tests/client # likewise
+	-$(BIN)/python tests/browser/chromium.py # installs one where there is none, if that can be done
+	$(BIN)/pytest -n 2 --dist loadfile tests/browser
 
 interop: $(INSTALLED) ## Test the broker with clients that are not ours (Qpid Proton, Node.js), where they can be had
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group interop

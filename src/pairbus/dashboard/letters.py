@@ -19,6 +19,7 @@ from pairbus.errors import PairbusError
 Work: TypeAlias = Callable[[], Awaitable[str]]
 
 _YES: Final = "yes"
+_TOLD_SECONDS: Final = 8
 
 
 class DeadLetters:
@@ -129,14 +130,15 @@ class DeadLetters:
             await self._do(partial(self._monitor.piles.discard, pile, None if letter is None else [letter]))
 
     async def _do(self, work: Work) -> None:
-        try:
-            told = await work()
-        except PairbusError as error:
-            with self._place:
-                ui.notify(str(error), type="negative", multi_line=True, timeout=10_000)
-            return
         with self._place:
-            ui.notify(told, multi_line=True, timeout=6_000)
+            note = ui.notification("Under way …", spinner=True, timeout=None, multi_line=True)
+        try:
+            note.message = await work()
+            note.timeout = _TOLD_SECONDS
+        except PairbusError as error:
+            note.message, note.type = str(error), "negative"
+            note.close_button = "Close"
+        note.spinner = False
         self.refresh()
 
 
