@@ -81,6 +81,7 @@ def test_dead_letters_are_looked_at_resubmitted_and_discarded_by_clicking(page: 
         receiver.complete_message(message)
 
     letters.get_by_role("button", name="Discard: return-2").click()
+    expect(page.get_by_role("button", name="Keep")).to_be_focused()
     page.get_by_role("dialog", name="Discard return-2?").get_by_role("button", name="Keep").click()
     expect(letters.get_by_text("return-2")).to_be_visible()
     letters.get_by_role("button", name="Discard: return-2").click()
