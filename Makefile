@@ -27,6 +27,8 @@ test: $(INSTALLED) ## Run the tests
 	$(BIN)/pytest -n 4 tests/contract # which wait for the SDK more than they work
 	$(BIN)/pytest -n 4 tests/client # likewise
 	$(BIN)/pytest tests/spark # one session, which all of them share
+	-$(BIN)/python tests/browser/chromium.py # installs one where there is none, if that can be done
+	$(BIN)/pytest -n 2 --dist loadfile tests/browser
 
 package: $(INSTALLED) ## Build the wheel and the sdist, and install them with each extra in a clean environment
 	$(BIN)/pytest -s tests/package

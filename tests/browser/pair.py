@@ -1,6 +1,7 @@
 """A pair of embedded namespaces, a paired client that writes a ledger, and the dashboard."""
 
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -97,7 +98,9 @@ class Pair:
 
 
 @contextmanager
-def dashboard(*arguments: str, env: Mapping[str, str] | None = None) -> Generator[str]:
+def dashboard(
+    *arguments: str, env: Mapping[str, str] | None = None, ends_by: signal.Signals = signal.SIGTERM
+) -> Generator[str]:
     """Run ``pairbus dashboard``; gives its address. It must end in order when it is asked to, and say nothing."""
     command = [sys.executable, "-m", "pairbus", "dashboard", "--port", "0", "--json", "--every", "1s", *arguments]
     with subprocess.Popen(
@@ -110,6 +113,6 @@ def dashboard(*arguments: str, env: Mapping[str, str] | None = None) -> Generato
         try:
             yield json.loads(line)["url"]
         finally:
-            process.terminate()
+            process.send_signal(ends_by)
             said = process.stderr.read()
     assert (process.returncode, said) == (0, "")

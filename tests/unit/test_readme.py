@@ -23,6 +23,7 @@ ELSEWHERE = {
     "make demo": "runs pairbus demo, which the command's tests run",
     "make test": "is what runs this test",
     "pairbus simulate --seeds 10000": "is what make chaos runs",
+    "pairbus dashboard --ledger ./ledger": "does not end by itself; tests/browser runs it",
 }
 FOR_A_BROKER = ("pairbus broker", "pairbus fault ", "curl ")
 """These do not end by themselves, or need one that runs: see below, and tests/contract."""

@@ -19,6 +19,7 @@ from pairbus.errors import PairbusError
 Work: TypeAlias = Callable[[], Awaitable[str]]
 
 _YES: Final = "yes"
+_TOLD_SECONDS: Final = 8
 
 
 class DeadLetters:
@@ -92,19 +93,23 @@ class DeadLetters:
 
     async def _resubmit(self, pile: Pile, letter: Letter | None) -> None:
         what = _named(pile, letter)
-        home = "back to the backlog queue, and the syphon carries it home" if pile.shelf.is_backlog else "back to it"
-        back = "" if pile.shelf.subscription is not None else f" Left empty: {home}."
+        role = Role.PRIMARY if pile.shelf.is_backlog else pile.role
+        back = f"Left empty, it goes back to {pile.shelf.name}"
+        back += ", from where the syphon carries it home." if pile.shelf.is_backlog else "."
+        if pile.shelf.subscription is not None:
+            back = f"Not to {pile.shelf.entity} itself, which would give every subscription another copy."
         with self._place, ui.dialog() as dialog, ui.card().classes("card"):
             Live(f"<h2>Send {escape(what)} again?</h2>")
             Live(
                 f"<p>It keeps its id, and leaves the dead letters of <b>{escape(pile.shelf.name)}</b> when accepted. "
                 "Nothing is lost if that fails half way.</p>"
             )
-            to = ui.input("Queue or topic to send to").props("outlined dense autofocus").classes("full")
-            Live(f'<p class="small">Of the {Role.PRIMARY if pile.shelf.is_backlog else pile.role}.{back}</p>')
+            to = ui.input(f"Queue or topic of the {role}").props("outlined dense autofocus").classes("full")
+            Live(f'<p class="small">{escape(back)}</p>')
             with ui.element("div").classes("answers"):
                 ui.button("Cancel", on_click=dialog.close).props("flat no-caps color=ink")
-                ui.button("Resubmit", on_click=partial(dialog.submit, _YES)).props("unelevated no-caps").classes("go")
+                yes = ui.button("Resubmit", on_click=partial(dialog.submit, _YES), color=None)
+                yes.props("unelevated no-caps").classes("go")
         dialog.props["aria-label"] = f"Send {what} again?"
         agreed = await dialog
         where = str(to.value or "").strip()
@@ -120,8 +125,8 @@ class DeadLetters:
             Live(f"<p>From the dead letters of <b>{escape(pile.shelf.name)}</b>, for good. It cannot be undone.</p>")
             with ui.element("div").classes("answers"):
                 ui.button("Keep", on_click=dialog.close).props("flat no-caps color=ink autofocus")
-                yes = ui.button("Discard", on_click=partial(dialog.submit, _YES)).props("unelevated no-caps")
-                yes.classes("danger")
+                yes = ui.button("Discard", on_click=partial(dialog.submit, _YES), color=None)
+                yes.props("unelevated no-caps").classes("danger")
         dialog.props["aria-label"] = f"Discard {what}?"
         agreed = await dialog
         dialog.delete()
@@ -129,14 +134,15 @@ class DeadLetters:
             await self._do(partial(self._monitor.piles.discard, pile, None if letter is None else [letter]))
 
     async def _do(self, work: Work) -> None:
-        try:
-            told = await work()
-        except PairbusError as error:
-            with self._place:
-                ui.notify(str(error), type="negative", multi_line=True, timeout=10_000)
-            return
         with self._place:
-            ui.notify(told, multi_line=True, timeout=6_000)
+            note = ui.notification("Under way …", spinner=True, timeout=None, multi_line=True)
+        try:
+            note.message = await work()
+            note.timeout = _TOLD_SECONDS
+        except PairbusError as error:
+            note.message, note.type = str(error), "negative"
+            note.close_button = "Close"
+        note.spinner = False
         self.refresh()
 
 

@@ -34,7 +34,7 @@ LOOK_SECONDS: Final = 10.0
 """How long one look may take before the namespace counts as unreachable."""
 PEEKED: Final = 32
 """Messages on top of a backlog queue that are looked at for their age and destinations; each is an operation."""
-TOPS_SECONDS: Final = 10.0
+TOPS_SECONDS: Final = 15.0
 """How often they are looked at."""
 SUBSCRIPTIONS_SECONDS: Final = 30.0
 """How often subscriptions are listed, which takes a request for each topic."""

@@ -36,6 +36,7 @@ class Page:
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
         self._told: tuple[str, ...] = ()
+        self._title = ""
         self._dark = ui.dark_mode(None)
         with ui.header(fixed=False, elevated=False, wrap=True):
             self._head()
@@ -101,6 +102,10 @@ class Page:
         self._costs.show(sections.costs(view.costs))
         self._letters.refresh()
         self._switchboard.refresh()
+        title = sections.title(view.notices)
+        if title != self._title:
+            self._title = title
+            ui.page_title(title)
         told = tuple(notice.about for notice in view.notices)
         if told != self._told:  # figures that tick are not read out
             self._told = told

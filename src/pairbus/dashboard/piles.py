@@ -1,6 +1,8 @@
 """Dead letters of both namespaces: looked at when their number changes, sent again or discarded on demand."""
 
 import asyncio
+import math
+import time
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -42,7 +44,9 @@ class Piles:
     def __init__(self, lookers: Mapping[Role, Looker]) -> None:
         self.piles: tuple[Pile, ...] = ()
         self._lookers = lookers
-        self._counts: list[tuple[Role, str, int]] = []
+        self._counts: list[tuple[Role, str, int]] | None = None
+        self._retry_at = math.inf
+        self._looking = asyncio.Lock()
         self._at_work = asyncio.Lock()
 
     @property
@@ -52,11 +56,14 @@ class Piles:
 
     async def again(self) -> None:
         """Look at the dead letters, if their numbers have changed since the last time."""
-        found = list(_queues([looker.look for looker in self._lookers.values()]))
-        counts = [(role, queue.path, queue.dead_letters) for role, queue in found]
-        if counts != self._counts:
-            self.piles = tuple(await asyncio.gather(*(self._pile(*each) for each in found[:MOST_PILES])))
-            self._counts = counts
+        async with self._looking:
+            found = list(_queues([looker.look for looker in self._lookers.values()]))
+            counts = [(role, queue.path, queue.dead_letters) for role, queue in found]
+            if counts != self._counts or time.monotonic() > self._retry_at:
+                self.piles = tuple(await asyncio.gather(*(self._pile(*each) for each in found[:MOST_PILES])))
+                self._counts = counts
+                failed = any(pile.problem is not None for pile in self.piles)
+                self._retry_at = time.monotonic() + LOOK_SECONDS if failed else math.inf
 
     async def _pile(self, role: Role, queue: Queue) -> Pile:
         topic, _, subscription = queue.path.partition("/Subscriptions/")
@@ -96,8 +103,9 @@ class Piles:
         return _told(outcome, "discarded")
 
     async def _look_again(self, pile: Pile) -> None:
-        self._counts = []
         await self._lookers[pile.role].again()
+        async with self._looking:
+            self._counts = None
         await self.again()
 
 

@@ -25,6 +25,12 @@ _STAGES: Final = {
 _WORTH_A_LIST: Final = 4
 
 
+def title(given: Sequence[Notice]) -> str:
+    """What the browser's tab says: what is the matter, for who looks at other tabs."""
+    worst = next((notice for notice in given if notice.level in (Level.ALARM, Level.WARNING)), None)
+    return "pairbus" if worst is None else f"({worst.level}) pairbus"
+
+
 def notices(given: Sequence[Notice]) -> str:
     """What is the matter, and what to do."""
     return "".join(
@@ -225,7 +231,7 @@ def _table(heads: Sequence[str], rows: str, caption: str) -> str:
     cells = "".join(
         f"<th scope=col{' class=number' if head.startswith('#') else ''}>{escape(head.lstrip('#'))}</th>"
         if head
-        else "<td aria-hidden=true></td>"
+        else "<td class=depth aria-hidden=true></td>"
         for head in heads
     )
     return (

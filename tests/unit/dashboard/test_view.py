@@ -39,6 +39,7 @@ def test_calm_when_all_is_well() -> None:
     (notice,) = shown.notices
     assert (notice.level, notice.text) == (Level.CALM, "All 2 entities are healthy.")
     assert first(seen()) == (Level.CALM, "nothing")
+    assert sections.title(shown.notices) == "pairbus"
 
 
 def test_which_entity_is_failing_over_how_long_and_what_to_do() -> None:
@@ -46,6 +47,7 @@ def test_which_entity_is_failing_over_how_long_and_what_to_do() -> None:
     notice = shown.notices[0]
     assert notice.level is Level.ALARM
     assert notice.text == "orders is failing over, for 40 s."
+    assert sections.title(shown.notices) == "(alarm) pairbus"
     assert "1,200 messages parked so far" in notice.advice
 
 
