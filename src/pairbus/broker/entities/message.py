@@ -25,6 +25,8 @@ DEAD_LETTER_DESCRIPTION: Final = "DeadLetterErrorDescription"
 PING: Final = "application/vnd.ms-servicebus-ping"
 
 MAX_ID: Final = 128
+BEGINNING_OF_TIME: Final = -62_135_596_800_000
+"""The year 1, in milliseconds."""
 END_OF_TIME: Final = 253_402_300_800_000
 """The year 10000, in milliseconds: what expires then never does, and nothing can be scheduled for it."""
 _MAX_UINT: Final = 0xFFFFFFFF
@@ -52,10 +54,13 @@ class Incoming:
 def read_incoming(payload: bytes) -> Incoming:
     """Read what the broker acts on; malformed bytes raise :class:`~pairbus.amqp.conditions.AmqpError`.
 
-    Header and annotations are put before the bare message if they were not there.
+    Header and annotations are put before the bare message if they were not there. All but data is looked into: what
+    is malformed would break its receivers, one after the other.
     """
     message = Message(payload)
-    incoming = Incoming(payload if message.is_in_order else message.rewritten())
+    message.check_unread()
+    is_usual = message.is_in_order and message.is_spelled_short
+    incoming = Incoming(payload if is_usual else message.rewritten())
     properties = message.properties()
     header = message.header()
     if header is not None:
@@ -76,8 +81,8 @@ def read_incoming(payload: bytes) -> Incoming:
         due = message.message_annotations().get(SCHEDULED_TIME)
         if isinstance(due, int):
             incoming.due = int(due)
-            if incoming.due >= END_OF_TIME:
-                raise bad_argument("A message cannot be scheduled for a time after the year 9999.")
+            if not BEGINNING_OF_TIME <= incoming.due < END_OF_TIME:
+                raise bad_argument("A message can only be scheduled for a time in the years 1 to 9999.")
     return incoming
 
 
