@@ -54,12 +54,20 @@ def resident_kilobytes(pid: int) -> int:
 
 
 @contextmanager
-def pairbus(data: Path | None) -> Generator[Server]:
-    """Our broker, durable or in memory, with the time that its start takes."""
+def pairbus(data: Path | None, bytecode: Path | None = None) -> Generator[Server]:
+    """Our broker, durable or in memory.
+
+    :param bytecode: where Python keeps what it has compiled, as an installer does; None: where it does anyway, if so.
+    """
     command = [sys.executable, "-m", "pairbus", "broker", "--json", "--port", "0", "--queue", "orders"]
     if data is not None:
         command += ["--data", str(data)]
-    with subprocess.Popen(["taskset", "-c", str(SERVER_CORE), *command], stdout=subprocess.PIPE, text=True) as process:  # noqa: S607
+    environment = dict(os.environ)
+    if bytecode is not None:
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        environment["PYTHONPYCACHEPREFIX"] = str(bytecode)
+    pinned = ["taskset", "-c", str(SERVER_CORE), *command]
+    with subprocess.Popen(pinned, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
             assert process.stdout is not None
             ready = json.loads(process.stdout.readline())

@@ -192,9 +192,7 @@ class Message:
             if code == APPLICATION_PROPERTIES:
                 for name in read_map(self.data, value, end):
                     if not isinstance(name, str):
-                        raise AmqpError(
-                            DECODE_ERROR, f"an application property is named {name!r:.80}, no string"
-                        )
+                        raise AmqpError(DECODE_ERROR, f"an application property is named {name!r:.80}, no string")
             elif code in _UNREAD:
                 read_map(self.data, value, end)
         if self.body and self.body[0][0] != DATA:

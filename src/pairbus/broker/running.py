@@ -5,11 +5,9 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pairbus.broker.atom.handler import Administration
 from pairbus.broker.auth.policies import ROOT, Policies, find
-from pairbus.broker.certificates import Tls
 from pairbus.broker.config import BrokerConfig, NamespaceConfig
 from pairbus.broker.entities.settings import QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.broker.faults.board import Fault
@@ -24,8 +22,12 @@ from pairbus.broker.store.memory import MemoryStore
 from pairbus.broker.store.sqlite import SqliteStore
 from pairbus.broker.topic_documents import SubscriptionConfig, TopicConfig
 from pairbus.broker.watching import metered, watch
+from pairbus.broker.web import Handler, when_asked
 from pairbus.errors import OptionError
 from pairbus.instrument.ledger import LedgerFile
+
+if TYPE_CHECKING:
+    from pairbus.broker.certificates import Tls
 
 _EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 (it is only recognised)
 TOKENS_AT_ONCE = 256
@@ -78,6 +80,8 @@ class Broker:
         """Open the stores and listen; what was started is stopped again when something fails."""
         config = self._config
         if config.tls is not None:
+            from pairbus.broker.certificates import Tls  # noqa: PLC0415 (cryptography takes long to import)
+
             self._tls = Tls(config.tls, config.host, config.data)
         if config.ledger is not None:
             self._ledger = LedgerFile(config.ledger)
@@ -104,7 +108,7 @@ class Broker:
             namespace, loop, tls=None if self._tls is None else self._tls.context
         )
         namespace.meter.keeps_records = self._ledger is not None
-        server.routes.administration = metered(Administration(namespace, server.changed), namespace.meter)
+        server.routes.administration = metered(when_asked(_administration(server)), namespace.meter)
         watch(server, self._config.host)
         file = None if self._config.data is None else self._config.data / f"{config.name.lower()}.keys.json"
         keyring = self._keyrings[config.name] = Keyring(file, config.policies)
@@ -319,6 +323,17 @@ class Broker:
         if self._tls is None:
             return Endpoint(name, port, plain, address)
         return Endpoint(name, port, plain, address, self._secured(name, ROOT), self._tls.ca_file)
+
+
+def _administration(server: NamespaceServer) -> Callable[[], Handler]:
+    opened_at = server.namespace.clock()
+
+    def make() -> Handler:
+        from pairbus.broker.atom.handler import Administration  # noqa: PLC0415 (few ask, and a start is quick without)
+
+        return Administration(server.namespace, server.changed, opened_at)
+
+    return make
 
 
 def _authority(host: str, port: int) -> str:
