@@ -248,13 +248,12 @@ class ServerConnection(asyncio.Protocol):
         node.on_deliveries(deliveries)
 
     def _on_disposition(self, event: DispositionReceived) -> None:
-        by_node: dict[ReceivingNode, list[SentDelivery]] = {}
-        for delivery in event.deliveries:
-            node = delivery.link.context
-            if isinstance(node, ReceivingNode):
-                by_node.setdefault(node, []).append(delivery)
-        for node, deliveries in by_node.items():
-            node.on_disposition(event, deliveries)
+        by_link: dict[SenderLink, list[SentDelivery]] = {}
+        for link in {delivery.link for delivery in event.deliveries}:
+            by_link[link] = [delivery for delivery in event.deliveries if delivery.link is link]
+        for link, deliveries in by_link.items():
+            if isinstance(link.context, ReceivingNode):
+                link.context.on_disposition(event, deliveries)
 
     def _on_window(self, session: Session) -> None:
         for link in list(session.links.values()):

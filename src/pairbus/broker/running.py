@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pairbus.broker.auth.policies import ROOT, Policies, find
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from pairbus.broker.certificates import Tls
 
 _EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 (it is only recognised)
+TOKEN = struct.Struct("16s")
 TOKENS_AT_ONCE = 256
 GATHER_SECONDS = 1.0
 """How often what was metered goes to the ledger."""
@@ -369,6 +372,5 @@ def _now() -> int:
 
 def _new_tokens() -> Iterator[bytes]:
     """Make lock tokens, many at a time: asking the system for each takes as long as all else about a lock."""
-    while True:
-        octets = os.urandom(16 * TOKENS_AT_ONCE)
-        yield from (octets[start : start + 16] for start in range(0, len(octets), 16))
+    octets = iter(lambda: os.urandom(TOKEN.size * TOKENS_AT_ONCE), b"")
+    return chain.from_iterable(chain.from_iterable(map(TOKEN.iter_unpack, octets)))

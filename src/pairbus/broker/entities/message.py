@@ -108,13 +108,8 @@ class Held:
     )
 
     def __init__(self, row: Row) -> None:
-        self.sequence = sequence_of(row.key)
-        self.payload = row.payload
-        self.enqueued = row.enqueued
-        self.expires = row.expires
-        self.session = row.session
-        self.deliveries = row.deliveries
-        self.state = row.state
+        key, self.state, self.enqueued, self.expires, _due, self.session, self.deliveries, self.payload = row
+        self.sequence = sequence_of(key)
         self.token: bytes | None = None
         self.until = 0
         """Until when it is locked."""
@@ -146,15 +141,23 @@ _PLAIN_HEADS: Final = tuple(encode_header(Header(delivery_count=count)) for coun
 
 def outgoing(held: Held, *, extra: Map | None = None) -> bytes:
     """Return a message as a receiver gets it: bare as it came, with the broker's header and annotations."""
+    if held.token is None or extra is not None:
+        return _outgoing(held, extra)
+    front, rest = outgoing_parts(held)
+    return front + rest
+
+
+def outgoing_parts(held: Held) -> tuple[bytes, bytes]:
+    """Return a message under lock as a receiver gets it: what the broker says of it, and the rest."""
     payload = held.payload
-    if held.token is not None and extra is None and held.expires is None and 0 < held.deliveries <= len(_PLAIN_HEADS):
+    if held.expires is None and 0 < held.deliveries <= len(_PLAIN_HEADS):
         if payload[:2] == _SHORT_DESCRIPTOR and payload[2] >= PROPERTIES:  # neither header nor annotations before it
-            return _PLAIN_HEADS[held.deliveries - 1] + _three_annotations(held) + payload
+            return _PLAIN_HEADS[held.deliveries - 1] + _three_annotations(held), payload
         if payload.startswith(_STAMP) and _is_bare(payload, _STAMP_END):
             number = payload[len(_STAMP) : _STAMP_END]
             three = _three_annotations(held)[_THREE_AT:]
-            return _PLAIN_HEADS[held.deliveries - 1] + _FOUR + number + three + payload[_STAMP_END:]
-    return _outgoing(held, extra)
+            return _PLAIN_HEADS[held.deliveries - 1] + _FOUR + number + three, payload[_STAMP_END:]
+    return b"", _outgoing(held, None)
 
 
 def _is_bare(payload: bytes, start: int = 0) -> bool:

@@ -263,7 +263,11 @@ class Queue:
             if not numbers:
                 break
             found = self._pool.fetch(numbers, line.ahead(FETCH))
-            taken += [held for held in found if not self._ends(held, now)]
+            taken += [
+                held
+                for held in found
+                if (held.expires is None and held.deliveries == 0) or not self._ends(held, now)  # most are so
+            ]
         return taken
 
     def _is_spent(self, held: Held, now: int) -> bool:
@@ -285,18 +289,18 @@ class Queue:
 
     def _lock(self, messages: list[Held], now: int, until: int | None) -> list[Held]:
         ends = now + self.settings.lock_duration if until is None else until
-        deliveries = self._store.journal.deliveries
+        base = key_of(self.id, 0)
         for held in messages:
             held.deliveries += 1
-            self.locks.add(held, self._tokens(), ends)
-            deliveries.append((key_of(self.id, held.sequence), held.deliveries))
+        self.locks.add_all(messages, self._tokens, ends)
+        self._store.journal.deliveries.extend([(base | held.sequence, held.deliveries) for held in messages])
         return messages
 
     def _take_away(self, messages: list[Held], now: int) -> list[Held]:
         """Remove messages that are nobody's any more: if the store refuses, that is tried again, whatever happens."""
         for held in messages:
             held.deliveries += 1
-            self._remove(held)
+        self._remove_all(messages)
         numbers = [held.sequence for held in messages]
         self._store.journal.durable.append(lambda error: self._taken_away(numbers, now, error))
         return messages
@@ -337,13 +341,15 @@ class Queue:
         messages = [held for held in found if held is not None]
         if len(messages) < len(found):
             raise lock_lost()
-        for held in messages:
-            self.locks.remove(held)
-            self._remove(held)
+        self.locks.remove_all(messages)
+        self._remove_all(messages)
 
         def durable(refused: RefusedError | None) -> None:
-            for held in messages:
-                self._removed(held, now, refused, _nobody)
+            if refused is None:
+                self._leaving.difference_update([held.sequence for held in messages])
+            else:
+                for held in messages:
+                    self._removed(held, now, refused, _nobody)
             answer(refused)
 
         self._when_durable(durable)
@@ -460,10 +466,14 @@ class Queue:
         self._store.journal.rows.append(row)
 
     def _remove(self, held: Held) -> None:
-        self.size -= len(held.payload)
-        self._leaving.add(held.sequence)
-        self._store.journal.removed.append(key_of(self.id, held.sequence))
-        self._pool.let_go(held)
+        self._remove_all((held,))
+
+    def _remove_all(self, messages: Sequence[Held]) -> None:
+        base = key_of(self.id, 0)
+        self.size -= sum([len(held.payload) for held in messages])
+        self._leaving.update([held.sequence for held in messages])
+        self._store.journal.removed.extend([base | held.sequence for held in messages])
+        self._pool.let_go(*messages)
 
     def _removed(self, held: Held, now: int, refused: RefusedError | None, answer: Answer) -> None:
         """Take note that a message is gone, or that the store has refused and it is still there."""
