@@ -15,7 +15,6 @@ from pairbus.amqp import (
     ReceiverLink,
     SaslServer,
     SenderLink,
-    SentDelivery,
     Session,
     Side,
 )
@@ -248,11 +247,12 @@ class ServerConnection(asyncio.Protocol):
         node.on_deliveries(deliveries)
 
     def _on_disposition(self, event: DispositionReceived) -> None:
-        by_link: dict[SenderLink, list[SentDelivery]] = {}
-        for link in {delivery.link for delivery in event.deliveries}:
-            by_link[link] = [delivery for delivery in event.deliveries if delivery.link is link]
-        for link, deliveries in by_link.items():
+        links = {delivery.link for delivery in event.deliveries}
+        for link in links:
             if isinstance(link.context, ReceivingNode):
+                deliveries = event.deliveries
+                if len(links) > 1:
+                    deliveries = [delivery for delivery in deliveries if delivery.link is link]
                 link.context.on_disposition(event, deliveries)
 
     def _on_window(self, session: Session) -> None:

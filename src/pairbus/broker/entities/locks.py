@@ -43,6 +43,12 @@ class Locks:
         held = self._by_token.get(token)
         return held if held is not None and held.until > now else None
 
+    def find_all(self, tokens: Sequence[bytes], now: int) -> list[Held] | None:
+        """Return the messages of locks; None: not all of them hold."""
+        by_token = self._by_token
+        found = [held for token in tokens if (held := by_token.get(token)) is not None and held.until > now]
+        return found if len(found) == len(tokens) else None
+
     def remove(self, held: Held) -> None:
         """Give up a lock."""
         self.remove_all((held,))

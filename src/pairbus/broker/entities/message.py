@@ -30,6 +30,8 @@ BEGINNING_OF_TIME: Final = -62_135_596_800_000
 END_OF_TIME: Final = 253_402_300_800_000
 """The year 10000, in milliseconds: what expires then never does, and nothing can be scheduled for it."""
 _MAX_UINT: Final = 0xFFFFFFFF
+_SEQUENCE: Final = sequence_of(-1)
+"""The bits of a key that are the sequence number: there is one of these for each message in memory."""
 _OURS: Final = (SEQUENCE_NUMBER, ENQUEUED_TIME, LOCKED_UNTIL, MESSAGE_STATE)
 
 
@@ -109,7 +111,7 @@ class Held:
 
     def __init__(self, row: Row) -> None:
         key, self.state, self.enqueued, self.expires, _due, self.session, self.deliveries, self.payload = row
-        self.sequence = sequence_of(key)
+        self.sequence = key & _SEQUENCE
         self.token: bytes | None = None
         self.until = 0
         """Until when it is locked."""

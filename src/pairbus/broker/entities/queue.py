@@ -337,9 +337,8 @@ class Queue:
     def complete_all(self, tokens: Sequence[bytes], now: int, answer: Answer) -> None:
         """Remove messages for good, with one answer for all; if one lock does not hold, none is removed."""
         self.used_at = now
-        found = [self.locks.find(token, now) for token in tokens]
-        messages = [held for held in found if held is not None]
-        if len(messages) < len(found):
+        messages = self.locks.find_all(tokens, now)
+        if messages is None:
             raise lock_lost()
         self.locks.remove_all(messages)
         self._remove_all(messages)
