@@ -1,7 +1,8 @@
-"""The embedded broker beside RabbitMQ, and beside itself in memory: messages a second on one core.
+"""The embedded broker beside RabbitMQ, and beside itself in memory: messages a second on one core, and what they cost.
 
 Durable, 1 KB messages, the server pinned to one core, a pre-encoded AMQP client on the other. Rounds are interleaved
-and medians taken. RabbitMQ comes from Debian's package ``rabbitmq-server`` (with its AMQP 1.0 plugin) and is started
+and medians taken. Where the core is not the server's alone, the time that it has run per message tells more than the
+rate: both are shown. RabbitMQ comes from Debian's package ``rabbitmq-server`` (with its AMQP 1.0 plugin) and is started
 here; where it is not installed that part is left out, with a message.
 
 Run by ``make bench``; ``python bench/broker.py --rounds 1 --messages 5000`` for a quick look.
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,21 +46,50 @@ class Server:
     """Whether completions are confirmed, which RabbitMQ 3.10 cannot do: beside it ours are not either."""
 
 
+@dataclass(frozen=True)
+class Figures:
+    """What was measured of a server, medians: a second, microseconds of processor time each, milliseconds."""
+
+    sends: float
+    deliveries: float
+    send_cost: float
+    delivery_cost: float
+    latency: float
+
+
+def family(pid: int) -> list[int]:
+    """Return a process and those that it has started."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(found for child in children for found in family(int(child)))]
+
+
+def processor_microseconds(pid: int) -> float:
+    """Return how long a process and those that it has started have run so far."""
+    threads = [thread for each in family(pid) for thread in Path(f"/proc/{each}/task").iterdir()]
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1000
+
+
 def resident_kilobytes(pid: int) -> int:
     """Return how much memory a process and those that it has started have."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    own = next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")), 0)
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return own + sum(resident_kilobytes(int(child)) for child in children)
+    lines = [line for each in family(pid) for line in Path(f"/proc/{each}/status").read_text().splitlines()]
+    return sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
 
 
 @contextmanager
-def pairbus(data: Path | None) -> Generator[Server]:
-    """Our broker, durable or in memory, with the time that its start takes."""
+def pairbus(data: Path | None, bytecode: Path | None = None) -> Generator[Server]:
+    """Our broker, durable or in memory.
+
+    :param bytecode: where Python keeps what it has compiled, as an installer does; None: where it does anyway, if so.
+    """
     command = [sys.executable, "-m", "pairbus", "broker", "--json", "--port", "0", "--queue", "orders"]
     if data is not None:
         command += ["--data", str(data)]
-    with subprocess.Popen(["taskset", "-c", str(SERVER_CORE), *command], stdout=subprocess.PIPE, text=True) as process:  # noqa: S607
+    environment = dict(os.environ)
+    if bytecode is not None:
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        environment["PYTHONPYCACHEPREFIX"] = str(bytecode)
+    pinned = ["taskset", "-c", str(SERVER_CORE), *command]
+    with subprocess.Popen(pinned, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
             assert process.stdout is not None
             ready = json.loads(process.stdout.readline())
@@ -152,29 +182,33 @@ async def drain(server: Server, count: int) -> None:
     client.close()
 
 
-def measure(servers: list[Server], count: int, rounds: int) -> dict[str, tuple[float, float, float]]:
-    """Return each server's sends and deliveries a second and its latency, medians of interleaved rounds."""
-    rates: dict[str, list[tuple[float, float]]] = {server.name: [] for server in servers}
+def with_cost(server: Server, work: Callable[[Server, int], Coroutine[None, None, float]], count: int) -> list[float]:
+    """Do something with so many messages, and return its rate, and what each has cost the server."""
+    before = processor_microseconds(server.pid)
+    rate = asyncio.run(work(server, count))
+    return [rate, (processor_microseconds(server.pid) - before) / count]
+
+
+def measure(servers: list[Server], count: int, rounds: int) -> dict[str, Figures]:
+    """Return what servers do, medians of interleaved rounds."""
+    found: dict[str, list[list[float]]] = {server.name: [] for server in servers}
     for _ in range(rounds):
         for server in servers:
-            rates[server.name].append((asyncio.run(send(server, count)), asyncio.run(receive(server, count))))
-    result: dict[str, tuple[float, float, float]] = {}
+            found[server.name].append(with_cost(server, send, count) + with_cost(server, receive, count))
+    result: dict[str, Figures] = {}
     for server in servers:
-        sends, deliveries = zip(*rates[server.name], strict=True)
-        result[server.name] = (
-            statistics.median(sends),
-            statistics.median(deliveries),
-            asyncio.run(latency(server)),
-        )
+        sends, send_cost, deliveries, delivery_cost = map(statistics.median, zip(*found[server.name], strict=True))
+        result[server.name] = Figures(sends, deliveries, send_cost, delivery_cost, asyncio.run(latency(server)))
     return result
 
 
-def show(server: Server, figures: tuple[float, float, float]) -> None:
+def show(server: Server, figures: Figures) -> None:
     """Print a line."""
-    sends, deliveries, milliseconds = figures
     memory = resident_kilobytes(server.pid) // 1024
     print(
-        f"  {server.name:28} {sends:8,.0f} sends/s {deliveries:8,.0f} deliveries/s {milliseconds:6.2f} ms {memory:4} MB"
+        f"  {server.name:28} {figures.sends:8,.0f} sends/s ({figures.send_cost:3.0f} µs) "
+        f"{figures.deliveries:8,.0f} deliveries/s ({figures.delivery_cost:3.0f} µs) "
+        f"{figures.latency:6.2f} ms a send {memory:4} MB"
     )
 
 
@@ -196,14 +230,14 @@ def compare(data: Path, ours: list[Server], count: int, rounds: int) -> None:
     figures = measure(ours, count, rounds)
     for server in ours:
         show(server, figures[server.name])
-    durable = figures[ours[0].name]
-    memory = figures[ours[1].name]
-    print(f"  durable / in memory: sends {durable[0] / memory[0]:.2f}, deliveries {durable[1] / memory[1]:.2f}")
+    durable, memory = figures[ours[0].name], figures[ours[1].name]
+    sends, deliveries = durable.sends / memory.sends, durable.deliveries / memory.deliveries
+    print(f"  durable / in memory: sends {sends:.2f}, deliveries {deliveries:.2f}")
     if shutil.which("rabbitmq-server") is None:
         print("  RabbitMQ is not installed (Debian: rabbitmq-server): not compared")
         return
     alike = replace(ours[0], name="pairbus, durable, as theirs", confirms=False)
-    ratios: list[tuple[float, float]] = []
+    ratios: list[tuple[float, float, float, float]] = []
     for kind in ("quorum", "classic"):
         place = data / kind
         place.mkdir()
@@ -212,9 +246,17 @@ def compare(data: Path, ours: list[Server], count: int, rounds: int) -> None:
             for server in (alike, theirs):
                 show(server, found[server.name])
             mine, other = found[alike.name], found[theirs.name]
-            ratios.append((mine[0] / other[0], mine[1] / other[1]))
-    sends, deliveries = (min(each) for each in zip(*ratios, strict=True))
-    print(f"  pairbus, durable, as theirs / RabbitMQ's better queue: sends {sends:.2f}, deliveries {deliveries:.2f}")
+            ratios.append(
+                (
+                    mine.sends / other.sends,
+                    mine.deliveries / other.deliveries,
+                    other.send_cost / mine.send_cost,
+                    other.delivery_cost / mine.delivery_cost,
+                )
+            )
+    rates_and_costs = [min(each) for each in zip(*ratios, strict=True)]
+    print("  pairbus, durable, as theirs / RabbitMQ's better queue: sends {:.2f}, deliveries {:.2f}, "
+          "by processor time {:.2f} and {:.2f}".format(*rates_and_costs))  # fmt: skip
 
 
 if __name__ == "__main__":

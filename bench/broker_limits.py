@@ -30,11 +30,14 @@ SAMPLE = 5000
 
 
 def start_to_first_message(data: Path) -> float:
-    """Return the seconds from starting the process to the first accepted message."""
-    began = time.perf_counter()
-    with pairbus(data) as server:
-        asyncio.run(send(server, 1))
-        return time.perf_counter() - began
+    """Return the seconds from starting the process to the first accepted message, with Python's bytecode in place."""
+    times: list[float] = []
+    for number in range(4):
+        began = time.perf_counter()
+        with pairbus(data / str(number), data / "bytecode") as server:
+            asyncio.run(send(server, 1))
+            times.append(time.perf_counter() - began)
+    return statistics.median(times[1:])  # the first one has compiled
 
 
 async def with_idle_connections(server: Server) -> int:

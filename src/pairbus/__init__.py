@@ -3,8 +3,6 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from pairbus.core.options import SendAvailabilityPairedNamespaceOptions
-
 __all__ = [
     "Availability",
     "BacklogQueue",
@@ -22,9 +20,10 @@ if TYPE_CHECKING:
     from pairbus.aio.availability import BacklogQueue, EntityAvailability, Turn
     from pairbus.aio.sender import ParkedSchedule
     from pairbus.client import Availability, MessageSender, MessagingFactory
+    from pairbus.core.options import SendAvailabilityPairedNamespaceOptions
     from pairbus.manager import NamespaceManager
 else:
-    _NEED_THE_SDK = {
+    _WHERE = {
         "Availability": "pairbus.client",
         "BacklogQueue": "pairbus.aio.availability",
         "EntityAvailability": "pairbus.aio.availability",
@@ -32,11 +31,12 @@ else:
         "MessagingFactory": "pairbus.client",
         "NamespaceManager": "pairbus.manager",
         "ParkedSchedule": "pairbus.aio.sender",
+        "SendAvailabilityPairedNamespaceOptions": "pairbus.core.options",
         "Turn": "pairbus.aio.availability",
     }
 
     def __getattr__(name: str) -> object:
-        """Import what needs the SDK when it is asked for: the command line and the rules do without."""
-        if name in _NEED_THE_SDK:
-            return getattr(import_module(_NEED_THE_SDK[name]), name)
+        """Import when it is asked for: the SDK takes long, and the command line and the broker do without."""
+        if name in _WHERE:
+            return getattr(import_module(_WHERE[name]), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,6 +4,7 @@ The hot ones (transfer, disposition, flow) have short cuts in ``hotpath``; this 
 """
 
 import dataclasses
+import uuid
 from collections.abc import Callable
 from itertools import zip_longest
 from typing import Final, TypeVar, cast
@@ -105,6 +106,10 @@ def _read_any(value: Value) -> Value:
     return value
 
 
+def _read_id(value: Value) -> Value:
+    return value if isinstance(value, int | uuid.UUID | bytes | str) and type(value) is not bool else _BAD
+
+
 def _read_symbol(value: Value) -> Value:
     return Symbol(value) if isinstance(value, str) and value.isascii() else _BAD
 
@@ -158,6 +163,7 @@ _KINDS: Final[dict[str, _Kind]] = {
     "binary": _Kind(_of(bytes), encode_binary),
     "boolean": _Kind(_of(bool), encode_boolean),
     "error": _Kind(_composite(Error), _write_composite),
+    "id": _Kind(_read_id, encode),
     "map": _Kind(_of(dict), encode_map),
     "source": _Kind(_composite(Source, others=True), _write_composite),
     "state": _Kind(_composite(*_STATES, others=True), _write_composite),
@@ -209,7 +215,7 @@ _TABLE: Final[tuple[tuple[type, int, str, str], ...]] = (
     (Header, 0x70, "header", "boolean ubyte uint boolean uint"),
     (
         Properties, 0x73, "properties",
-        "any binary string string string any symbol symbol timestamp timestamp string uint string",
+        "id binary string string string id symbol symbol timestamp timestamp string uint string",
     ),
 )  # fmt: skip
 

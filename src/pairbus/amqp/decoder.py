@@ -278,7 +278,9 @@ def _list(extent: _Extent) -> _Decoder:
     return decoder
 
 
-def _empty_list(_data: bytes, start: int, _end: int, _budget: Budget) -> tuple[Value, int]:
+def _empty_list(_data: bytes, start: int, _end: int, budget: Budget) -> tuple[Value, int]:
+    if budget[0] < 1:
+        raise _too_deep()
     return [], start
 
 

@@ -41,6 +41,7 @@ _CONSTRUCTORS: Final[dict[int, frozenset[int]]] = {
     VALUE: CONSTRUCTORS,
     FOOTER: _MAP,
 }
+_UNREAD: Final = frozenset((DELIVERY_ANNOTATIONS, FOOTER))
 _NAMES: Final = {
     "amqp:header:list": HEADER,
     "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
@@ -55,6 +56,7 @@ _NAMES: Final = {
 _VARIABLE: Final = 0xA0
 _WIDE: Final = 0x10
 _SMALL_ULONG: Final = 0x53
+_SHORT: Final = b"\x00\x53"
 
 _unpack_uint = struct.Struct(">I").unpack_from
 _pack_short = struct.Struct(">BB").pack
@@ -77,7 +79,7 @@ class Message:
     Sections are taken in any order (the SDK writes delivery annotations last) but, body sections apart, once.
     """
 
-    __slots__ = ("_bare_at", "_sections", "body", "data")
+    __slots__ = ("_bare_at", "_sections", "body", "data", "is_spelled_short")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -86,6 +88,8 @@ class Message:
         self.body: list[tuple[int, int, int]] = []
         """Kind (``DATA``, ``SEQUENCE`` or ``VALUE``), and where its value begins and ends, per body section."""
         self._bare_at: int | None = 0
+        self.is_spelled_short = True
+        """Whether each section begins with 00 53 and its code, as all do in practice and the SDK takes for granted."""
         self._scan()
 
     def _scan(self) -> None:  # noqa: C901, PLR0912 (one pass without calls is the point)
@@ -100,6 +104,7 @@ class Message:
                 value = start + 3
             else:
                 code, value = _descriptor(data, start, end)
+                self.is_spelled_short = False
             constructor = data[value] if value < end else -1
             if constructor not in _CONSTRUCTORS.get(code, ()):
                 raise AmqpError(DECODE_ERROR, f"no section begins with {data[start : value + 1][:16].hex()}")
@@ -178,6 +183,21 @@ class Message:
         """Decode the footer; empty if there is none."""
         return self._map(FOOTER)
 
+    def check_unread(self) -> None:
+        """Refuse malformed sections that nobody on the way reads, so that they do not come as a surprise at the end.
+
+        Data is bytes, whatever they are, and is not looked at.
+        """
+        for code, (_start, value, end) in self._sections.items():
+            if code == APPLICATION_PROPERTIES:
+                for name in read_map(self.data, value, end):
+                    if not isinstance(name, str):
+                        raise AmqpError(DECODE_ERROR, f"an application property is named {name!r:.80}, no string")
+            elif code in _UNREAD:
+                read_map(self.data, value, end)
+        if self.body and self.body[0][0] != DATA:
+            self.body_values()
+
     def body_values(self) -> list[Value]:
         """Decode the body: one value per section."""
         return [decode(self.data, start, end)[0] for _code, start, end in self.body]
@@ -219,13 +239,16 @@ class Message:
         properties: Properties | Keep | None = KEEP,
         application_properties: Map | Keep | None = KEEP,
     ) -> bytes:
-        """Encode the message with some sections replaced; ``None`` or an empty map leaves a section out."""
+        """Encode the message with some sections replaced; ``None`` or an empty map leaves a section out.
+
+        If a section begins in an unusual way, all begin in the usual one then.
+        """
         parts = [
             self._section(HEADER) if isinstance(header, Keep) else encode_header(header),
             self._replaced(DELIVERY_ANNOTATIONS, delivery_annotations),
             self._replaced(MESSAGE_ANNOTATIONS, message_annotations),
         ]
-        if isinstance(properties, Keep) and isinstance(application_properties, Keep):
+        if self.is_spelled_short and isinstance(properties, Keep) and isinstance(application_properties, Keep):
             parts.append(self.bare)
             return b"".join(parts)
         if isinstance(properties, Keep):
@@ -233,13 +256,13 @@ class Message:
         elif properties is not None:
             parts.append(encode_composite(properties))
         parts.append(self._replaced(APPLICATION_PROPERTIES, application_properties))
-        parts.extend(b"\x00\x53" + bytes((code,)) + self.data[start:end] for code, start, end in self.body)
+        parts.extend(_SHORT + bytes((code,)) + self.data[start:end] for code, start, end in self.body)
         parts.append(self._section(FOOTER))
         return b"".join(parts)
 
     def _section(self, code: int) -> bytes:
         found = self._sections.get(code)
-        return b"" if found is None else self.data[found[0] : found[2]]
+        return b"" if found is None else _SHORT + bytes((code,)) + self.data[found[1] : found[2]]
 
     def _replaced(self, code: int, content: Map | Keep | None) -> bytes:
         return self._section(code) if isinstance(content, Keep) else encode_map_section(code, content)
@@ -274,7 +297,7 @@ def _encode_header(*fields: int | None) -> bytes:
 
 def encode_map_section(code: int, content: Map | None) -> bytes:
     """Encode annotations, application properties or a footer; nothing for an empty map."""
-    return b"\x00\x53" + bytes((code,)) + encode_map(content) if content else b""
+    return _SHORT + bytes((code,)) + encode_map(content) if content else b""
 
 
 def encode_data_section(payload: bytes) -> bytes:

@@ -1,7 +1,8 @@
 """The end of a link that sends, and spends the credit that the peer grants."""
 
 import struct
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pairbus.amqp.conditions import ILLEGAL_STATE, AmqpError
 from pairbus.amqp.encoder import encode_binary, encode_boolean, encode_uint
@@ -22,8 +23,6 @@ _UNUSED: Final = b"\x40\x40\x42\x42\x42"
 _PARTS_OVERHEAD: Final = 7 + len(_UNUSED)
 """Descriptor, list constructor, size, count, whether more follows, and what is not used."""
 
-_pack_uint = struct.Struct(">I").pack
-
 
 class SentDelivery:
     """A delivery that was sent and is not settled; ``context`` is what the caller gave to ``send``."""
@@ -35,6 +34,22 @@ class SentDelivery:
         self.delivery_id = delivery_id
         self.tag = tag
         self.context = context
+
+
+class _Shape(NamedTuple):
+    """What the transfers of one kind have in common.
+
+    :ivar head: what is between the frame's size and the delivery's id.
+    :ivar tag_head: what is between the id and the tag.
+    :ivar layout: all of these and the tag, in one go.
+    :ivar overhead: the size of a frame without its payload.
+    """
+
+    head: bytes
+    tag_head: bytes
+    tail: bytes
+    layout: struct.Struct
+    overhead: int
 
 
 class SenderLink(Link):
@@ -49,7 +64,7 @@ class SenderLink(Link):
         self.draining = False
         self.max_message_size: int | None = None
         """What the peer says it takes."""
-        self._shapes: dict[tuple[int, bool, int], tuple[bytes, bytes, bytes, int]] = {}
+        self._shapes: dict[tuple[int, bool, int], _Shape] = {}
 
     def send(
         self, payload: bytes, tag: bytes, *, settled: bool = False, message_format: int = 0, context: Value = None
@@ -64,13 +79,13 @@ class SenderLink(Link):
         shape = self._shapes.get((len(tag), settled, message_format))
         if shape is None:
             shape = self._shape(len(tag), message_format, settled=settled)
-        head, tag_head, tail, overhead = shape
+        head, tag_head, tail, layout, overhead = shape
         session = self.session
         delivery_id = session.next_delivery_id
         session.next_delivery_id = (delivery_id + 1) & SERIAL_MASK
         size = overhead + len(payload)
         if size <= session.peer_max_frame_size and session.remote_incoming_window > 0:
-            session.out.extend((_pack_uint(size), head, _pack_uint(delivery_id), tag_head, tag, tail, payload))
+            session.out += (layout.pack(size, head, delivery_id, tag_head, tag, tail), payload)
             session.next_outgoing_id = (session.next_outgoing_id + 1) & SERIAL_MASK
             session.remote_incoming_window -= 1
         else:
@@ -81,8 +96,42 @@ class SenderLink(Link):
             session.sent[delivery_id] = SentDelivery(self, delivery_id, tag, context)
         return delivery_id
 
-    def _shape(self, tag_size: int, message_format: int, *, settled: bool) -> tuple[bytes, bytes, bytes, int]:
-        """Lay out once what the transfers of one kind have in common: before the id, before the tag, after it."""
+    def send_all(self, deliveries: Sequence[tuple[bytes, bytes, bytes]]) -> None:
+        """Send many deliveries, as :meth:`send` does one, which are to be settled.
+
+        :param deliveries: of each its tag, which is its context too, and its payload in two parts: so that what
+            somebody puts before a large one need not be joined with it.
+        """
+        session = self.session
+        first, count = session.next_delivery_id, len(deliveries)
+        after = first + count
+        tag_sizes = {len(tag) for tag, _, _ in deliveries}
+        if self.state is not _ATTACHED or count > self.sendable or after > SERIAL_MASK or len(tag_sizes) != 1:
+            self._send_each(deliveries)
+            return
+        (tag_size,) = tag_sizes
+        shape = self._shapes.get((tag_size, False, 0)) or self._shape(tag_size, 0, settled=False)
+        head, tag_head, tail, layout, overhead = shape
+        sizes = [overhead + len(front) + len(rest) for _, front, rest in deliveries]
+        if max(sizes) > session.peer_max_frame_size:
+            self._send_each(deliveries)
+            return
+        pack, out, sent = layout.pack, session.out, session.sent
+        for delivery_id, size, (tag, front, rest) in zip(range(first, after), sizes, deliveries, strict=True):
+            out += (pack(size, head, delivery_id, tag_head, tag, tail), front, rest)
+            sent[delivery_id] = SentDelivery(self, delivery_id, tag, tag)
+        session.next_delivery_id = after
+        session.next_outgoing_id = (session.next_outgoing_id + count) & SERIAL_MASK
+        session.remote_incoming_window -= count
+        self.delivery_count = (self.delivery_count + count) & SERIAL_MASK
+        self.credit -= count
+
+    def _send_each(self, deliveries: Sequence[tuple[bytes, bytes, bytes]]) -> None:
+        for tag, front, rest in deliveries:
+            self.send(front + rest, tag, context=tag)
+
+    def _shape(self, tag_size: int, message_format: int, *, settled: bool) -> _Shape:
+        """Lay out once what the transfers of one kind have in common."""
         if tag_size > _MAX_TAG:
             raise ValueError(f"a delivery tag has at most {_MAX_TAG} bytes, not {tag_size}")
         handle = encode_uint(self.handle)
@@ -92,7 +141,8 @@ class SenderLink(Link):
             b"\x02\x00" + self.session.channel.to_bytes(2) + b"\x00\x53\x14\xc0" + bytes((size, 11)) + handle + b"\x70"
         )
         overhead = _FRAME_HEAD_SIZE + 4 + 1 + size
-        shape = (head, bytes((0xA0, tag_size)), tail, overhead)
+        layout = struct.Struct(f">I{len(head)}sI2s{tag_size}s{len(tail)}s")
+        shape = _Shape(head, bytes((0xA0, tag_size)), tail, layout, overhead)
         self._shapes[tag_size, settled, message_format] = shape
         return shape
 

@@ -360,21 +360,15 @@ class Session:
             events.append(DispositionReceived(self, role, first, last, settled, state))
             return
         sent = self.sent
-        if first == last:
-            delivery = sent.get(first)
-            deliveries = [] if delivery is None else [delivery]
+        span = (last - first) & SERIAL_MASK
+        if span >= HALF:
+            raise AmqpError(INVALID_FIELD, f"a disposition from {first} to {last}")
+        if span < len(sent):
+            numbers = range(first, last + 1) if first <= last else [(first + n) & SERIAL_MASK for n in range(span + 1)]
         else:
-            span = (last - first) & SERIAL_MASK
-            if span >= HALF:
-                raise AmqpError(INVALID_FIELD, f"a disposition from {first} to {last}")
-            if span < len(sent):
-                numbers = [(first + step) & SERIAL_MASK for step in range(span + 1)]
-                deliveries = [sent[number] for number in numbers if number in sent]
-            else:
-                deliveries = [delivery for number, delivery in sent.items() if (number - first) & SERIAL_MASK <= span]
-        if settled:
-            for delivery in deliveries:
-                del sent[delivery.delivery_id]
+            numbers = [number for number in sent if (number - first) & SERIAL_MASK <= span]
+        find = sent.pop if settled else sent.get
+        deliveries = [delivery for number in numbers if (delivery := find(number, None)) is not None]
         events.append(DispositionReceived(self, role, first, last, settled, state, deliveries))
 
     def on_detach(self, detach: Detach, events: list[Event]) -> None:

@@ -15,7 +15,6 @@ from pairbus.amqp import (
     ReceiverLink,
     SaslServer,
     SenderLink,
-    SentDelivery,
     Session,
     Side,
 )
@@ -248,13 +247,13 @@ class ServerConnection(asyncio.Protocol):
         node.on_deliveries(deliveries)
 
     def _on_disposition(self, event: DispositionReceived) -> None:
-        by_node: dict[ReceivingNode, list[SentDelivery]] = {}
-        for delivery in event.deliveries:
-            node = delivery.link.context
-            if isinstance(node, ReceivingNode):
-                by_node.setdefault(node, []).append(delivery)
-        for node, deliveries in by_node.items():
-            node.on_disposition(event, deliveries)
+        links = {delivery.link for delivery in event.deliveries}
+        for link in links:
+            if isinstance(link.context, ReceivingNode):
+                deliveries = event.deliveries
+                if len(links) > 1:
+                    deliveries = [delivery for delivery in deliveries if delivery.link is link]
+                link.context.on_disposition(event, deliveries)
 
     def _on_window(self, session: Session) -> None:
         for link in list(session.links.values()):

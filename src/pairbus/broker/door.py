@@ -7,12 +7,13 @@ import socket
 import ssl
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
-from pairbus.broker.http import HttpConnection
 from pairbus.broker.waiting import PATIENCE, SEATS, Ticket, WaitingRoom
 from pairbus.broker.web import Handler
-from pairbus.broker.websocket import accept_websocket
+
+if TYPE_CHECKING:
+    from pairbus.broker.http import HttpConnection
 
 BACKLOG: Final = 1024
 """Connections that the system keeps for us until we come to accept them."""
@@ -210,18 +211,19 @@ class Door:
         if first == ord("A"):  # of "AMQP", for there is no method of HTTP with this letter
             return self._amqp(partial(self.room.leave, ticket))
         if chr(first).isascii() and chr(first).isalpha():
-            made = HttpConnection(
-                self._handler,
-                self.room,
-                ticket,
-                upgrade=partial(accept_websocket, self._amqp, self.room),
-                ended=self._ended,
-            )
-            self._https.add(made)
-            return made
+            return self._http(ticket)
         return None
 
-    def _ended(self, connection: HttpConnection) -> None:
+    def _http(self, ticket: Ticket) -> asyncio.Protocol:
+        from pairbus.broker.http import HttpConnection  # noqa: PLC0415 (a broker starts sooner without; so the next)
+        from pairbus.broker.websocket import accept_websocket  # noqa: PLC0415
+
+        upgrade = partial(accept_websocket, self._amqp, self.room)
+        made = HttpConnection(self._handler, self.room, ticket, upgrade=upgrade, ended=self._ended)
+        self._https.add(made)
+        return made
+
+    def _ended(self, connection: "HttpConnection") -> None:
         self._https.discard(connection)
         if not self._https:
             self._deserted.set()

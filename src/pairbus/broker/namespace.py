@@ -74,8 +74,8 @@ class Namespace(Registry):
         self.check_path("queue", path)
         row = self.new_row(path, settings.to_json(), EntityKind.QUEUE)
         dead_row = self.new_row(path + DEAD_LETTER_PATH, dead_settings(settings).to_json(), EntityKind.QUEUE)
-        self.when_durable(path, answer)
-        self.open_queue(row, settings, dead_row)
+        node = self.open_queue(row, settings, dead_row)
+        self.when_durable(path, answer, lambda: self.close_queue(node, is_stored=False))
 
     def update_queue(self, path: str, settings: QueueSettings, answer: Answer) -> None:
         """Give a queue other settings; those who may not receive any more are sent away."""

@@ -107,10 +107,15 @@ class Registry:
         if path.lower() in self._nodes or path.lower() in self._topics:
             raise EntityExistsError(kind, path)
 
-    def when_durable(self, path: str, answer: Answer) -> None:
-        """Have somebody answered once what was journalled is durable."""
+    def when_durable(self, path: str, answer: Answer, undo: Callable[[], None] | None = None) -> None:
+        """Have somebody answered once what was journalled is durable.
+
+        :param undo: takes back what was done in memory, if the store has refused it.
+        """
 
         def durable(error: StoreError | None) -> None:
+            if error is not None and undo is not None:
+                undo()
             answer(None if error is None else store_failed(path, error))
 
         self.store.journal.durable.append(durable)
@@ -153,15 +158,19 @@ class Registry:
         else:
             node.consumers.send_away(disabled(node.queue.path))
 
-    def close_queue(self, node: QueueNode) -> None:
-        """Delete a queue with its dead-letter queue and all their messages, and journal that."""
+    def close_queue(self, node: QueueNode, *, is_stored: bool = True) -> None:
+        """Delete a queue with its dead-letter queue and all their messages, and journal that.
+
+        :param is_stored: False: the store has refused it, and may have only what was sent to it since.
+        """
         for queue in (node.queue, node.queue.dead):
-            if queue is not None:
+            if queue is not None and not queue.is_deleted:
                 queue.is_deleted = True
                 closed = self._nodes.pop(queue.path.lower())
                 closed.consumers.send_away(not_found(queue.path))
                 self._stirred.pop(closed, None)
-                self.store.journal.dropped.append(queue.id)
+                if is_stored or queue.size:
+                    self.store.journal.dropped.append(queue.id)
         self._resting.clear()
 
     def find(self, path: str) -> QueueNode | None:
@@ -231,11 +240,12 @@ class Registry:
         self._topics[topic.path.lower()] = topic
         self._resting.clear()
 
-    def close_topic(self, topic: Topic) -> None:
-        """Delete a topic, which has no subscriptions any more, and journal that."""
+    def close_topic(self, topic: Topic, *, is_stored: bool = True) -> None:
+        """Delete a topic, which has no subscriptions any more, and journal that; see :meth:`close_queue`."""
         topic.is_deleted = True
         del self._topics[topic.path.lower()]
-        self.store.journal.dropped.append(topic.id)
+        if is_stored or topic.size:
+            self.store.journal.dropped.append(topic.id)
         self._resting.clear()
 
     def _direct(self, queue: Queue) -> None:

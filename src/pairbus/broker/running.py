@@ -2,14 +2,14 @@
 
 import asyncio
 import os
+import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
-from pairbus.broker.atom.handler import Administration
 from pairbus.broker.auth.policies import ROOT, Policies, find
-from pairbus.broker.certificates import Tls
 from pairbus.broker.config import BrokerConfig, NamespaceConfig
 from pairbus.broker.entities.settings import QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.broker.faults.board import Fault
@@ -24,10 +24,15 @@ from pairbus.broker.store.memory import MemoryStore
 from pairbus.broker.store.sqlite import SqliteStore
 from pairbus.broker.topic_documents import SubscriptionConfig, TopicConfig
 from pairbus.broker.watching import metered, watch
+from pairbus.broker.web import Handler, when_asked
 from pairbus.errors import OptionError
 from pairbus.instrument.ledger import LedgerFile
 
+if TYPE_CHECKING:
+    from pairbus.broker.certificates import Tls
+
 _EVERYWHERE = ("", "0.0.0.0", "::")  # noqa: S104 (it is only recognised)
+TOKEN = struct.Struct("16s")
 TOKENS_AT_ONCE = 256
 GATHER_SECONDS = 1.0
 """How often what was metered goes to the ledger."""
@@ -78,6 +83,8 @@ class Broker:
         """Open the stores and listen; what was started is stopped again when something fails."""
         config = self._config
         if config.tls is not None:
+            from pairbus.broker.certificates import Tls  # noqa: PLC0415 (cryptography takes long to import)
+
             self._tls = Tls(config.tls, config.host, config.data)
         if config.ledger is not None:
             self._ledger = LedgerFile(config.ledger)
@@ -104,7 +111,7 @@ class Broker:
             namespace, loop, tls=None if self._tls is None else self._tls.context
         )
         namespace.meter.keeps_records = self._ledger is not None
-        server.routes.administration = metered(Administration(namespace, server.changed), namespace.meter)
+        server.routes.administration = metered(when_asked(_administration(server)), namespace.meter)
         watch(server, self._config.host)
         file = None if self._config.data is None else self._config.data / f"{config.name.lower()}.keys.json"
         keyring = self._keyrings[config.name] = Keyring(file, config.policies)
@@ -323,6 +330,17 @@ class Broker:
         return Endpoint(name, port, plain, address, self._secured(name, ROOT), self._tls.ca_file)
 
 
+def _administration(server: NamespaceServer) -> Callable[[], Handler]:
+    opened_at = server.namespace.clock()
+
+    def make() -> Handler:
+        from pairbus.broker.atom.handler import Administration  # noqa: PLC0415 (few ask, and a start is quick without)
+
+        return Administration(server.namespace, server.changed, opened_at)
+
+    return make
+
+
 def _authority(host: str, port: int) -> str:
     """Return where clients on this machine find a port; one that listens everywhere is also at localhost."""
     if host in _EVERYWHERE:
@@ -356,6 +374,5 @@ def _now() -> int:
 
 def _new_tokens() -> Iterator[bytes]:
     """Make lock tokens, many at a time: asking the system for each takes as long as all else about a lock."""
-    while True:
-        octets = os.urandom(16 * TOKENS_AT_ONCE)
-        yield from (octets[start : start + 16] for start in range(0, len(octets), 16))
+    octets = iter(lambda: os.urandom(TOKEN.size * TOKENS_AT_ONCE), b"")
+    return chain.from_iterable(chain.from_iterable(map(TOKEN.iter_unpack, octets)))

@@ -66,8 +66,16 @@ class Topics:
         """Make a topic."""
         self._registry.check_path("topic", path)
         row = self._registry.new_row(path, settings.to_json(), EntityKind.TOPIC)
-        self._registry.when_durable(path, answer)
-        self._registry.open_topic(Topic(row, settings, self._registry.store))
+        topic = Topic(row, settings, self._registry.store)
+        self._registry.open_topic(topic)
+        self._registry.when_durable(path, answer, lambda: self._withdraw(topic))
+
+    def _withdraw(self, topic: Topic) -> None:
+        """Forget a topic that the store has refused, and what was made of it since."""
+        if not topic.is_deleted:
+            for subscription in topic.subscriptions:
+                self._drop_subscription(topic, subscription)
+            self._registry.close_topic(topic, is_stored=False)
 
     def update(self, path: str, settings: TopicSettings, answer: Answer) -> None:
         """Give a topic other settings. Nothing can be received from the subscriptions of a disabled one."""
@@ -135,7 +143,7 @@ class Topics:
         subscription = self._open_subscription(owner, name, row, dead_row)
         owner.used_at = registry.clock()
         self._add_rule(owner, subscription, Rule() if rule is None else rule)
-        registry.when_durable(path, answer)
+        registry.when_durable(path, answer, lambda: self._drop_subscription(owner, subscription, is_stored=False))
 
     def update_subscription(self, topic: str, name: str, settings: SubscriptionSettings, answer: Answer) -> None:
         """Give a subscription other settings; those who may not receive any more are sent away."""
@@ -166,11 +174,14 @@ class Topics:
         topic.subscribe(subscription)
         return subscription
 
-    def _drop_subscription(self, topic: Topic, subscription: Subscription) -> None:
+    def _drop_subscription(self, topic: Topic, subscription: Subscription, *, is_stored: bool = True) -> None:
+        if subscription.queue.is_deleted:
+            return
         node = self._node(subscription)
         topic.unsubscribe(subscription)
-        self._registry.store.journal.dropped.extend(stored.row.id for stored in subscription.rules.values())
-        self._registry.close_queue(node)
+        if is_stored:
+            self._registry.store.journal.dropped.extend(stored.row.id for stored in subscription.rules.values())
+        self._registry.close_queue(node, is_stored=is_stored)
 
     # --- rules ---------------------------------------------------------------------------------------------------
 
@@ -187,9 +198,14 @@ class Topics:
         owner = self.get_subscription(topic, subscription)
         if rule.name.lower() in owner.rules:
             raise EntityExistsError("rule", f"{owner.path}{RULES}{rule.name}")
-        self._add_rule(self.get(topic), owner, rule)
+        stored = self._add_rule(self.get(topic), owner, rule)
         owner.queue.used_at = self._registry.clock()
-        self._registry.when_durable(owner.path, answer)
+        self._registry.when_durable(owner.path, answer, lambda: self._withdraw_rule(topic, owner, stored))
+
+    def _withdraw_rule(self, topic: str, owner: Subscription, stored: StoredRule) -> None:
+        if not owner.queue.is_deleted and owner.rules.get(stored.rule.name.lower()) is stored:
+            del owner.rules[stored.rule.name.lower()]
+            self.get(topic).remove_rule(owner, stored.rule.name)
 
     def update_rule(self, topic: str, subscription: str, rule: Rule, answer: Answer) -> None:
         """Put a rule into the place of the one of the same name."""
@@ -208,14 +224,15 @@ class Topics:
         self._registry.store.journal.dropped.append(stored.row.id)
         self._registry.when_durable(owner.path, answer)
 
-    def _add_rule(self, topic: Topic, subscription: Subscription, rule: Rule) -> None:
+    def _add_rule(self, topic: Topic, subscription: Subscription, rule: Rule) -> StoredRule:
         path = f"{subscription.path}{RULES}{rule.name}"
-        self._use_rule(topic, subscription, self._registry.new_row(path, rule.to_json(), EntityKind.RULE))
+        return self._use_rule(topic, subscription, self._registry.new_row(path, rule.to_json(), EntityKind.RULE))
 
-    def _use_rule(self, topic: Topic, subscription: Subscription, row: EntityRow) -> None:
+    def _use_rule(self, topic: Topic, subscription: Subscription, row: EntityRow) -> StoredRule:
         rule = Rule.from_json(row.description)
-        subscription.rules[rule.name.lower()] = StoredRule(row, rule)
+        stored = subscription.rules[rule.name.lower()] = StoredRule(row, rule)
         topic.put_rule(subscription, rule)
+        return stored
 
     # --- time ----------------------------------------------------------------------------------------------------
 

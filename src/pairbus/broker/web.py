@@ -36,6 +36,18 @@ Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 """Answers a request. It does not raise for what is wrong with the request: that is a response too."""
 
 
+def when_asked(make: Callable[[], Handler]) -> Handler:
+    """Have a handler made when the first request comes: until then what it needs is not even imported."""
+    made: list[Handler] = []
+
+    async def answer(request: Request) -> Response:
+        if not made:
+            made.append(make())
+        return await made[0](request)
+
+    return answer
+
+
 class Routes:
     """Sends each request to who answers it, by the first segment of its path. It is a :data:`Handler` itself.
 

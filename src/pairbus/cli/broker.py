@@ -70,6 +70,7 @@ def broker(
     `pairbus broker --namespace contoso --namespace fabrikam --queue contoso/orders --data DIR` serves two, durable.
 
     """
+    gc.disable()  # until it serves: what is imported and opened now is no garbage
     from pairbus.broker.config import TlsConfig, from_file, from_options
     from pairbus.broker.faults.script import read_script
 
@@ -118,6 +119,7 @@ def _collect_garbage_less_often() -> None:
     """A broker keeps many small objects that refer to nothing: looking through them again and again costs a tenth."""
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
+    gc.enable()
 
 
 def _tell(running: "Broker", *, as_json: bool) -> None:

@@ -294,8 +294,8 @@ def test_random_bytes_decode_or_are_a_decode_error_and_skipping_agrees_on_the_le
 
 
 def test_nesting_is_allowed_to_64_levels_and_not_one_more() -> None:
-    data = encode([])
-    for _ in range(MAX_NESTING):
+    data = encode([])  # the innermost level
+    for _ in range(MAX_NESTING - 1):
         data = b"\xd0" + struct.pack(">II", len(data) + 4, 1) + data
     assert decode(data)[1] == len(data)
     data = b"\xd0" + struct.pack(">II", len(data) + 4, 1) + data

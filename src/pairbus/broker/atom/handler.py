@@ -61,12 +61,13 @@ class Administration:
     """Answers the administration's requests on a namespace. It is a :data:`~pairbus.broker.web.Handler`.
 
     :param changed: is told when something was changed and is to become durable.
+    :param opened_at: since when the namespace is served.
     """
 
-    def __init__(self, namespace: Namespace, changed: Callable[[], None]) -> None:
+    def __init__(self, namespace: Namespace, changed: Callable[[], None], opened_at: int) -> None:
         self._namespace = namespace
         self._changed = changed
-        self._opened_at = namespace.clock()
+        self._opened_at = opened_at
 
     async def __call__(self, request: Request) -> Response:
         """Answer a request."""

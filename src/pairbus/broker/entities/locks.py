@@ -1,6 +1,6 @@
 """Which messages are under lock, and until when."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from pairbus.broker.entities.message import Held
 
@@ -26,30 +26,51 @@ class Locks:
 
     def add(self, held: Held, token: bytes, until: int) -> None:
         """Lock a message."""
-        held.token, held.until = token, until
-        self._by_token[token] = held
-        bucket = until // _BUCKET
-        ending = self._ending.get(bucket)
-        if ending is None:
-            ending = self._ending[bucket] = {}
-        ending[token] = held
+        self.add_all((held,), lambda: token, until)
+
+    def add_all(self, messages: Sequence[Held], tokens: Callable[[], bytes], until: int) -> None:
+        """Lock messages, each with a token of its own."""
+        if not messages:
+            return
+        by_token, ending = self._by_token, self._ending.setdefault(until // _BUCKET, {})
+        for held in messages:
+            token = held.token = tokens()
+            held.until = until
+            by_token[token] = ending[token] = held
 
     def find(self, token: bytes, now: int) -> Held | None:
         """Return the message of a lock that holds."""
         held = self._by_token.get(token)
         return held if held is not None and held.until > now else None
 
+    def find_all(self, tokens: Sequence[bytes], now: int) -> list[Held] | None:
+        """Return the messages of locks; None: not all of them hold."""
+        by_token = self._by_token
+        found = [held for token in tokens if (held := by_token.get(token)) is not None and held.until > now]
+        return found if len(found) == len(tokens) else None
+
     def remove(self, held: Held) -> None:
         """Give up a lock."""
-        token = held.token
-        if token is None:
-            return
-        held.token = None
-        del self._by_token[token]
-        bucket = held.until // _BUCKET
-        ending = self._ending[bucket]
-        del ending[token]
-        if not ending:
+        self.remove_all((held,))
+
+    def remove_all(self, messages: Sequence[Held]) -> None:
+        """Give up locks that hold."""
+        bucket, ending = -1, dict[bytes, Held]()
+        for held in messages:
+            token = held.token
+            if token is None:
+                continue
+            held.token = None
+            del self._by_token[token]
+            if held.until // _BUCKET != bucket:
+                self._drop_if_empty(bucket)
+                bucket = held.until // _BUCKET
+                ending = self._ending[bucket]
+            del ending[token]
+        self._drop_if_empty(bucket)
+
+    def _drop_if_empty(self, bucket: int) -> None:
+        if self._ending.get(bucket) == {}:
             del self._ending[bucket]
 
     def renew(self, held: Held, until: int) -> None:
@@ -72,6 +93,5 @@ class Locks:
             for held in self._ending[bucket].values()
             if held.until <= now
         ]
-        for held in ended:
-            self.remove(held)
+        self.remove_all(ended)
         return sorted(ended, key=lambda held: held.sequence)

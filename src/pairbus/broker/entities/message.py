@@ -25,9 +25,13 @@ DEAD_LETTER_DESCRIPTION: Final = "DeadLetterErrorDescription"
 PING: Final = "application/vnd.ms-servicebus-ping"
 
 MAX_ID: Final = 128
+BEGINNING_OF_TIME: Final = -62_135_596_800_000
+"""The year 1, in milliseconds."""
 END_OF_TIME: Final = 253_402_300_800_000
 """The year 10000, in milliseconds: what expires then never does, and nothing can be scheduled for it."""
 _MAX_UINT: Final = 0xFFFFFFFF
+_SEQUENCE: Final = sequence_of(-1)
+"""The bits of a key that are the sequence number: there is one of these for each message in memory."""
 _OURS: Final = (SEQUENCE_NUMBER, ENQUEUED_TIME, LOCKED_UNTIL, MESSAGE_STATE)
 
 
@@ -52,10 +56,13 @@ class Incoming:
 def read_incoming(payload: bytes) -> Incoming:
     """Read what the broker acts on; malformed bytes raise :class:`~pairbus.amqp.conditions.AmqpError`.
 
-    Header and annotations are put before the bare message if they were not there.
+    Header and annotations are put before the bare message if they were not there. All but data is looked into: what
+    is malformed would break its receivers, one after the other.
     """
     message = Message(payload)
-    incoming = Incoming(payload if message.is_in_order else message.rewritten())
+    message.check_unread()
+    is_usual = message.is_in_order and message.is_spelled_short
+    incoming = Incoming(payload if is_usual else message.rewritten())
     properties = message.properties()
     header = message.header()
     if header is not None:
@@ -76,8 +83,8 @@ def read_incoming(payload: bytes) -> Incoming:
         due = message.message_annotations().get(SCHEDULED_TIME)
         if isinstance(due, int):
             incoming.due = int(due)
-            if incoming.due >= END_OF_TIME:
-                raise bad_argument("A message cannot be scheduled for a time after the year 9999.")
+            if not BEGINNING_OF_TIME <= incoming.due < END_OF_TIME:
+                raise bad_argument("A message can only be scheduled for a time in the years 1 to 9999.")
     return incoming
 
 
@@ -103,13 +110,8 @@ class Held:
     )
 
     def __init__(self, row: Row) -> None:
-        self.sequence = sequence_of(row.key)
-        self.payload = row.payload
-        self.enqueued = row.enqueued
-        self.expires = row.expires
-        self.session = row.session
-        self.deliveries = row.deliveries
-        self.state = row.state
+        key, self.state, self.enqueued, self.expires, _due, self.session, self.deliveries, self.payload = row
+        self.sequence = key & _SEQUENCE
         self.token: bytes | None = None
         self.until = 0
         """Until when it is locked."""
@@ -141,15 +143,23 @@ _PLAIN_HEADS: Final = tuple(encode_header(Header(delivery_count=count)) for coun
 
 def outgoing(held: Held, *, extra: Map | None = None) -> bytes:
     """Return a message as a receiver gets it: bare as it came, with the broker's header and annotations."""
+    if held.token is None or extra is not None:
+        return _outgoing(held, extra)
+    front, rest = outgoing_parts(held)
+    return front + rest
+
+
+def outgoing_parts(held: Held) -> tuple[bytes, bytes]:
+    """Return a message under lock as a receiver gets it: what the broker says of it, and the rest."""
     payload = held.payload
-    if held.token is not None and extra is None and held.expires is None and 0 < held.deliveries <= len(_PLAIN_HEADS):
+    if held.expires is None and 0 < held.deliveries <= len(_PLAIN_HEADS):
         if payload[:2] == _SHORT_DESCRIPTOR and payload[2] >= PROPERTIES:  # neither header nor annotations before it
-            return _PLAIN_HEADS[held.deliveries - 1] + _three_annotations(held) + payload
+            return _PLAIN_HEADS[held.deliveries - 1] + _three_annotations(held), payload
         if payload.startswith(_STAMP) and _is_bare(payload, _STAMP_END):
             number = payload[len(_STAMP) : _STAMP_END]
             three = _three_annotations(held)[_THREE_AT:]
-            return _PLAIN_HEADS[held.deliveries - 1] + _FOUR + number + three + payload[_STAMP_END:]
-    return _outgoing(held, extra)
+            return _PLAIN_HEADS[held.deliveries - 1] + _FOUR + number + three, payload[_STAMP_END:]
+    return b"", _outgoing(held, None)
 
 
 def _is_bare(payload: bytes, start: int = 0) -> bool:

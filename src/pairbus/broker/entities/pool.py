@@ -67,16 +67,20 @@ class Pool:
         return [held[number] for number in numbers if number in held]
 
     def _load(self, numbers: Iterable[int]) -> None:
-        for row in self._store.load([key_of(self._entity, number) for number in numbers]):
-            self.hold(row)
+        base = key_of(self._entity, 0)
+        rows = self._store.load([base | number for number in numbers])
+        self._held.update([(held.sequence, held) for held in map(Held, rows)])
+        self._bytes += sum([len(row.payload) for row in rows])
 
     def change(self, held: Held, payload: bytes) -> None:
         """Give a message another payload."""
         self._bytes += len(payload) - len(held.payload)
         held.payload = payload
 
-    def let_go(self, held: Held) -> None:
-        """Keep a message no longer."""
-        if self._held.get(held.sequence) is held:
-            del self._held[held.sequence]
-            self._bytes -= len(held.payload)
+    def let_go(self, *messages: Held) -> None:
+        """Keep messages no longer."""
+        kept = self._held
+        for held in messages:
+            if kept.get(held.sequence) is held:
+                del kept[held.sequence]
+                self._bytes -= len(held.payload)

@@ -1,6 +1,6 @@
-"""Messages of a topic that are not due yet."""
+"""Messages of a queue or a topic that are not due yet."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from pairbus.broker.refusals import message_not_found
@@ -15,22 +15,20 @@ RETRY: Final = 1000
 class Schedule:
     """Keeps account of scheduled messages, which lie in the store.
 
-    :ivar count: how many there are.
-    :ivar size: their bytes.
+    :ivar count: how many there are; whoever recalls what is stored counts those.
     :ivar due_at: when some are due, at the earliest; None: there are none.
+    :param leaving: the entity's messages that are removed as soon as the store has done so; until then it still shows
+        them.
+    :param resized: is told by how many bytes there is less now, and again more, if the store has refused.
     """
 
-    def __init__(self, entity: int, store: Store) -> None:
+    def __init__(self, entity: int, store: Store, leaving: set[int], resized: Callable[[int], None]) -> None:
         self.count = 0
-        self.size = 0
         self.due_at: int | None = store.next_due(entity)
         self._entity = entity
         self._store = store
-        self._leaving: set[int] = set()
-        """Messages that are removed as soon as the store has done so; until then it still shows them."""
-        for row in store.index(entity):
-            self.count += 1
-            self.size += row.size
+        self._leaving = leaving
+        self._resized = resized
 
     def arrive(self, row: Row) -> None:
         """Count a message that is stored now."""
@@ -59,7 +57,7 @@ class Schedule:
     def _drop(self, rows: Sequence[Row]) -> None:
         total = sum(len(row.payload) for row in rows)
         numbers = [sequence_of(row.key) for row in rows]
-        self.size -= total
+        self._resized(-total)
         self.count -= len(rows)
         self._leaving.update(numbers)
         self._store.journal.removed.extend(row.key for row in rows)
@@ -69,7 +67,7 @@ class Schedule:
             if error is None:
                 self.due_at = self._store.next_due(self._entity)
             else:
-                self.size += total
+                self._resized(total)
                 self.count += len(rows)
 
         self._store.journal.durable.append(durable)

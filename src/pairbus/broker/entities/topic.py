@@ -35,10 +35,17 @@ class Topic:
         self.is_deleted = False
         self._store = store
         self._intake = Intake(row, settings.for_intake(), store)
-        self._schedule = Schedule(row.id, store)
+        self._schedule = Schedule(row.id, store, set(), self._resize)
+        self._scheduled_size = 0
         self._subscriptions: dict[str, Subscription] = {}
         self._matcher: Matcher[Subscription] = Matcher()
-        self._size_at_most = self._schedule.size
+        for scheduled in store.index(row.id):
+            self._schedule.count += 1
+            self._scheduled_size += scheduled.size
+        self._size_at_most = self._scheduled_size
+
+    def _resize(self, by: int) -> None:
+        self._scheduled_size += by
 
     # --- subscriptions and rules ---------------------------------------------------------------------------------
 
@@ -79,7 +86,7 @@ class Topic:
     @property
     def size(self) -> int:
         """Bytes of all messages, scheduled or in subscriptions."""
-        return self._schedule.size + sum(subscription.size for subscription in self._subscriptions.values())
+        return self._scheduled_size + sum(subscription.size for subscription in self._subscriptions.values())
 
     @property
     def scheduled_count(self) -> int:
@@ -157,7 +164,7 @@ class Topic:
         journal = self._store.journal
         journal.rows.extend(scheduled)
         added = sum(len(row.payload) for row in scheduled)
-        self._schedule.size += added
+        self._scheduled_size += added
         stored: dict[Queue, list[Row]] = {}
         for each in copies:
             each.journal(journal, now, stored)
@@ -168,7 +175,7 @@ class Topic:
                 for row in scheduled:
                     self._schedule.arrive(row)
             else:
-                self._schedule.size -= added
+                self._scheduled_size -= added
             for queue, rows in stored.items():
                 queue.settle_copies(rows, is_stored=error is None)
             settled(error)

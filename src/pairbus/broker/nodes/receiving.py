@@ -17,7 +17,7 @@ from pairbus.amqp.performatives import (
     Source,
 )
 from pairbus.amqp.types import Described, Symbol
-from pairbus.broker.entities.message import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, outgoing
+from pairbus.broker.entities.message import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, outgoing, outgoing_parts
 from pairbus.broker.entities.sessions import Session
 from pairbus.broker.faults.board import FaultKind
 from pairbus.broker.metering import Counter, LinkMeter, Polls, charged
@@ -149,18 +149,15 @@ class ReceivingNode:
             taken = queue.take(most, now, until=session.until, session=session.name)
         else:
             taken = queue.take(most, now)
-        send = self._link.send
-        size = 0
-        for held in taken:
-            token = held.token
-            size += len(held.payload)
-            if token is None:
-                send(outgoing(held), held.sequence.to_bytes(8), settled=True)
-            else:
-                send(outgoing(held), token, context=token)
+        if self._deletes:
+            for held in taken:
+                self._link.send(outgoing(held), held.sequence.to_bytes(8), settled=True)
+        elif taken:
+            self._link.send_all([(held.token or b"", *outgoing_parts(held)) for held in taken])
         if taken:
-            count = len(taken) if size <= STEP_BYTES else charged([len(held.payload) for held in taken])
-            self._received.ended(None, count, len(taken), size)
+            sizes = [len(held.payload) for held in taken]
+            count = len(taken) if max(sizes) <= STEP_BYTES else charged(sizes)
+            self._received.ended(None, count, len(taken), sum(sizes))
             self._polls.given()
             self._changed()
         return len(taken)

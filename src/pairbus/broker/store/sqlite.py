@@ -17,6 +17,7 @@ from pairbus.broker.store.callbacks import call_back
 from pairbus.broker.store.lock import StoreLock
 from pairbus.broker.store.opening import PAGE_SIZE, as_store_error, make_directory, open_reader, open_writer
 from pairbus.broker.store.queries import MIGRATIONS, QUERIES, with_keys
+from pairbus.broker.store.reserve import Reserve
 from pairbus.broker.store.timing import CommitTimes
 from pairbus.broker.store.writing import JournalWriter, range_of
 
@@ -37,7 +38,7 @@ _to_index_row: Callable[[Any], IndexRow] = partial(_new, IndexRow)
 
 
 class SqliteStore:
-    """Keeps everything in one file, with ``-wal``, ``-shm`` and ``.lock`` beside it.
+    """Keeps everything in one file, with ``-wal``, ``-shm``, ``.lock`` and ``.reserve`` beside it.
 
     :param path: the file; it and its directory are made if they are not there.
     :param notify: runs a function on the owner's thread, such as ``loop.call_soon_threadsafe``. It is called from the
@@ -57,6 +58,7 @@ class SqliteStore:
         self.commits = CommitTimes()
         self._path = Path(path).absolute()
         self._notify = notify
+        self._reserve = Reserve(self._path)
         self._busy = False
         self._asked = False
         self._closed = False
@@ -72,6 +74,7 @@ class SqliteStore:
                 self._reader = open_reader(self._path)
                 opened.callback(self._reader.close)
                 journals = JournalWriter(self._writer)
+                self._reserve.keep()
                 self._opened = opened.pop_all()
         except (OSError, sqlite3.Error) as error:
             raise as_store_error(error, self._path) from error
@@ -214,16 +217,17 @@ class SqliteStore:
             if written >= CHECKPOINT_BYTES:
                 written = 0
                 self._checkpoint()
+                self._reserve.keep()
 
     def _commit(self, writer: JournalWriter, journal: Journal) -> int:
         """Commit, let the owner know, and return about how many bytes were written."""
-        error: StoreError | None = None
         began = time.perf_counter()
-        try:
-            writer.commit(journal)
-        except Exception as problem:  # noqa: BLE001 whoever waits must be told, whatever it was
-            error = as_store_error(problem, self._path)
-            error.__cause__ = problem
+        error = self._try(writer, journal)
+        if isinstance(error, StoreFullError) and (journal.removed or journal.dropped):
+            if self._reserve.release():
+                _logger.warning("%s: no room left; this is removed with the room that was kept for it", self._path)
+            self._checkpoint()  # so that the log is used anew, and need not grow
+            error = self._try(writer, journal)
         self.commits.add(time.perf_counter() - began, failed=error is not None)
         written = 2 * PAGE_SIZE + sum(len(row[7]) for row in journal.rows)
         written += sum({body: len(row[7]) for row, body in journal.copies}.values())
@@ -236,6 +240,15 @@ class SqliteStore:
         except Exception:  # the owner's loop may have ended; close() will find the outcome
             _logger.exception("%s: the owner cannot be notified", self._path)
         return written
+
+    def _try(self, writer: JournalWriter, journal: Journal) -> StoreError | None:
+        try:
+            writer.commit(journal)
+        except Exception as problem:  # noqa: BLE001 whoever waits must be told, whatever it was
+            error = as_store_error(problem, self._path)
+            error.__cause__ = problem
+            return error
+        return None
 
     def _purge(self, writer: JournalWriter) -> int:
         try:

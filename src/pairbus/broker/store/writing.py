@@ -148,8 +148,9 @@ class JournalWriter:
             gone -= copies
             unnamed |= self._remove_copies(copies)
         if gone:
-            self._by_keys("remove_meta", gone)
-            self._by_keys("remove_payload", gone)
+            where = runs(gone)
+            self._by_keys("remove_meta", where)
+            self._by_keys("remove_payload", where)
         self._remove_bodies(unnamed)
 
     def _put_rows(self, rows: list[Row], gone: set[int]) -> None:
@@ -199,7 +200,7 @@ class JournalWriter:
         return self._remove_own_bodies(removed)
 
     def _remove_own_bodies(self, removed: list[tuple[int, int | None]]) -> set[int]:
-        self._by_keys("remove_payload", [key for key, body in removed if body is None])
+        self._by_keys("remove_payload", runs([key for key, body in removed if body is None]))
         return {body for _, body in removed if body is not None}
 
     def _remove_bodies(self, keys: set[int]) -> None:
@@ -221,10 +222,10 @@ class JournalWriter:
             if key not in gone:
                 keys_by_value.setdefault(value, []).append(key)
         for value, keys in keys_by_value.items():
-            self._by_keys(what, keys, value)
+            self._by_keys(what, runs(keys), value)
 
-    def _by_keys(self, what: str, keys: Iterable[int], *values: int) -> None:
-        ranges, scattered = runs(keys)
+    def _by_keys(self, what: str, where: tuple[list[tuple[int, int]], list[int]], *values: int) -> None:
+        ranges, scattered = where
         for first, last in ranges:
             self._execute(QUERIES[f"{what}_range"], (*values, first, last))
         for chunk in _chunks(scattered):

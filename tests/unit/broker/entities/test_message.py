@@ -1,16 +1,30 @@
 """What is read of a message when it comes, and what is added when it goes."""
 
+import random
 from typing import Any
 
 import pytest
+from azure.servicebus import ServiceBusReceivedMessage
 from tests.unit.broker.entities.conftest import START, payload
 
-from pairbus.amqp.message import DELIVERY_ANNOTATIONS, Message, encode_map_section
+from pairbus.amqp import AmqpError, build_message
+from pairbus.amqp.conditions import DECODE_ERROR
+from pairbus.amqp.encoder import encode_map
+from pairbus.amqp.message import (
+    DELIVERY_ANNOTATIONS,
+    Message,
+    encode_data_section,
+    encode_map_section,
+    encode_value_section,
+)
 from pairbus.amqp.sections import Header, Properties
 from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.broker.entities import message as m
 from pairbus.broker.refusals import ARGUMENT_ERROR, RefusedError
 from pairbus.broker.store.base import Row, key_of
+
+DECIMAL64 = 0x84
+"""Which AMQP has and the SDK cannot read."""
 
 
 def held(data: bytes, deliveries: int = 1, token: bytes | None = b"t" * 16) -> m.Held:
@@ -32,6 +46,66 @@ def test_the_broker_reads_what_it_acts_on() -> None:
         message_annotations={m.SCHEDULED_TIME: Timestamp(START), Symbol("other"): 1},
     )
     assert m.read_incoming(data) == m.Incoming(data, "x", "s", 5000, START)
+
+
+STRING_TOO_LONG = b"\xa1\x09a"
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        pytest.param(b"\x00\x53\x71\xc1\x03\x02\xa3\x01", id="delivery annotations"),
+        pytest.param(b"\x00\x53\x72\xc1\x03\x02\xa3\x01", id="message annotations"),
+        pytest.param(b"\x00\x53\x73\xc0\x04\x01" + STRING_TOO_LONG, id="properties"),
+        pytest.param(b"\x00\x53\x73\xc0\x02\x01\x45", id="a list as message id"),
+        pytest.param(b"\x00\x53\x74\xc1\x04\x01\xa1\x01a", id="a property without a value"),
+        pytest.param(b"\x00\x53\x74\xc1\x07\x02\xa1\x01a" + STRING_TOO_LONG, id="application properties"),
+        pytest.param(b"\x00\x53\x74\xc1\x05\x02\x54\x01\x54\x01", id="a number as name"),
+        pytest.param(b"\x00\x53\x77\xc1\x04\x01\xa1\x01a", id="value"),
+        pytest.param(b"\x00\x53\x76\xc0\x04\x01" + STRING_TOO_LONG, id="sequence"),
+        pytest.param(b"\x00\x53\x78\xc1\x04\x01\xa1\x01a", id="footer"),
+    ],
+)
+def test_what_would_break_its_receivers_is_refused(damaged: bytes) -> None:
+    with pytest.raises(AmqpError) as caught:
+        m.read_incoming(damaged)
+    assert caught.value.condition == DECODE_ERROR
+
+
+@pytest.mark.parametrize("due", [m.END_OF_TIME, m.BEGINNING_OF_TIME - 1])
+def test_schedules_that_no_calendar_knows_are_refused(due: int) -> None:
+    with pytest.raises(RefusedError) as caught:
+        m.read_incoming(payload("a", message_annotations={m.SCHEDULED_TIME: Timestamp(due)}))
+    assert caught.value.error.condition == ARGUMENT_ERROR
+
+
+def test_unusual_spellings_of_sections_are_replaced_by_the_usual_ones() -> None:
+    spelled = b"\x00\x80" + (0x74).to_bytes(8) + encode_map({"a": 1}) + b"\x00\xa3\x10amqp:data:binary\xa0\x01x"
+    assert m.read_incoming(spelled).payload == build_message(encode_data_section(b"x"), application_properties={"a": 1})
+
+
+def test_what_is_accepted_can_be_read_by_the_sdk() -> None:
+    usual = [
+        payload("a", properties=Properties(message_id="1"), application_properties={"a": 1, "b": "text", "c": 2.5}),
+        payload("b", header=Header(ttl=5), message_annotations={m.SCHEDULED_TIME: Timestamp(START)}),
+        build_message(encode_value_section({"a": [1, "x"]}), application_properties={"k": "v"}),
+    ]
+    chance = random.Random(1)
+    read = 0
+    for _ in range(20_000):
+        damaged = bytearray(chance.choice(usual))
+        for _ in range(chance.choice((1, 1, 2))):
+            damaged[chance.randrange(len(damaged))] = chance.randrange(256)
+        if DECIMAL64 in damaged:
+            continue
+        try:
+            incoming = m.read_incoming(bytes(damaged))
+        except (AmqpError, RefusedError):
+            continue
+        message = ServiceBusReceivedMessage.from_bytes(m.outgoing(held(incoming.payload)))
+        assert (message.sequence_number, message.enqueued_time_utc is not None) == (42, True)
+        read += 1
+    assert read > 1000
 
 
 @pytest.mark.parametrize(("content_type", "is_ping"), [(m.PING, True), ("text/plain", False), (None, False)])

@@ -23,7 +23,7 @@ from pairbus.broker.entities.settings import (
     SubscriptionSettings,
     TopicSettings,
 )
-from pairbus.broker.filters import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter
+from pairbus.broker.filters import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
 from pairbus.broker.namespace import Namespace
 from pairbus.broker.refusals import EntityExistsError, RefusedError
 from pairbus.broker.store.base import Journal, Row
@@ -614,3 +614,41 @@ def test_what_is_idle_deletes_itself() -> None:
     assert world.topics.get("orders").subscriptions == []
     world.tick(MINUTE)
     assert world.topics.find("orders") is None
+
+
+def test_what_the_store_refuses_to_make_is_not_there(world: World) -> None:
+    topics, namespace = world.topics, world.namespace
+    world.subscribe("kept")
+    world.answers.clear()
+    namespace.create_queue("queue", QueueSettings(), world.answer)
+    topics.create("topic", TopicSettings(), world.answer)
+    topics.create_subscription("orders", "new", SubscriptionSettings(), world.answer)
+    topics.create_rule("orders", "kept", Rule("odd", TrueFilter()), world.answer)
+    world.commit(full=True)
+    world.commit()
+    assert len(world.answers) == 4
+    assert all(world.answers)
+    assert namespace.find("queue") is None
+    assert namespace.find("queue/$deadletterqueue") is None
+    assert topics.find("topic") is None
+    assert topics.get("orders").find_subscription("new") is None
+    assert list(topics.get_subscription("orders", "kept").rules) == ["$default"]
+    namespace.create_queue("queue", QueueSettings(), world.answer)
+    topics.create("topic", TopicSettings(), world.answer)
+    topics.create_subscription("orders", "new", SubscriptionSettings(), world.answer)
+    topics.create_rule("orders", "kept", Rule("odd", TrueFilter()), world.answer)
+    world.commit()
+    assert world.answers[4:] == [None] * 4
+
+
+def test_what_was_sent_to_a_queue_that_the_store_has_refused_goes_with_it(world: World) -> None:
+    world.namespace.create_queue("queue", QueueSettings(), world.answer)
+    queue = world.namespace.get("queue").queue
+    world.store.full = True
+    world.store.flush()
+    world.store.full = False
+    queue.send([read_incoming(payload("a"))], world.now, world.answer)
+    world.commit()
+    world.commit()
+    assert world.namespace.find("queue") is None
+    assert world.store.rows(queue.id) == []

@@ -6,7 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from tests.unit.broker.store.conftest import Owner, entity, row
 from pairbus.broker.store.base import StoreError, StoreFullError, key_of
 from pairbus.broker.store.opening import APPLICATION_ID, PAGE_SIZE, as_store_error, open_writer
 from pairbus.broker.store.queries import MIGRATIONS, QUERIES, migrations, statements
+from pairbus.broker.store.reserve import SIZES, Reserve
 from pairbus.broker.store.sqlite import SqliteStore
 from pairbus.broker.store.writing import runs
 
@@ -52,7 +53,11 @@ def refused(owner: Owner) -> str:
 
 def test_all_is_there_after_reopening_and_only_the_file_and_its_lock_are_left(owner: Owner) -> None:
     fill(owner)
-    assert sorted(path.name for path in owner.path.parent.iterdir()) == ["store.db", "store.db.lock"]
+    assert sorted(path.name for path in owner.path.parent.iterdir()) == [
+        "store.db",
+        "store.db.lock",
+        "store.db.reserve",
+    ]
     store = owner.sqlite()
     assert store.entities() == [entity(next_sequence=11)]
     assert len(list(store.index(1))) == 10
@@ -373,6 +378,55 @@ def test_a_full_disk_loses_one_journal_and_the_next_one_is_taken(
     assert owner.settle(store) is None
     assert len(list(store.index(1))) == 99
     assert store.load([key_of(1, 1)])[0].deliveries == 4
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 24 MB, where one can be mounted."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", place], check=False, capture_output=True)  # noqa: S607
+    if made.returncode:
+        pytest.skip(f"no disk can be mounted here: {made.stderr.decode().strip()}")
+    yield place
+    subprocess.run(["umount", "--lazy", place], check=True)  # noqa: S607
+
+
+def test_messages_can_be_removed_from_a_full_disk(small_disk: Path) -> None:
+    owner = Owner(small_disk / "store.db")
+    store = owner.sqlite()
+    store.journal.entities.append(entity())
+    stored = 0
+    error = owner.settle(store)
+    while error is None:
+        store.journal.rows += [row(number, payload=bytes(10_000)) for number in range(stored + 1, stored + 51)]
+        error = owner.settle(store)
+        stored += 50 if error is None else 0
+    assert isinstance(error, StoreFullError)
+    with (small_disk / "somebody else's").open("wb", buffering=0) as other:
+        while True:
+            try:
+                other.write(bytes(4096))
+            except OSError:
+                break
+    removed = 0
+    for number in range(1, stored + 1, 7):  # far apart, so that many pages change
+        store.journal.removed.append(key_of(1, number))
+        if owner.settle(store) is None:
+            removed += 1
+    assert removed == len(range(1, stored + 1, 7))
+    assert len(list(store.index(1))) == stored - removed
+    owner.close()
+
+
+def test_room_is_kept_and_taken_again_once_there_is_some(owner: Owner) -> None:
+    owner.path.parent.mkdir()
+    reserve = Reserve(owner.path)
+    reserve.keep()
+    assert reserve.release()
+    assert not reserve.release()
+    reserve.keep()
+    assert owner.path.with_name("store.db.reserve").stat().st_size == SIZES[0]
 
 
 def test_a_write_error_loses_one_journal_and_the_next_one_is_taken(owner: Owner) -> None:
