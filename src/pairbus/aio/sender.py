@@ -18,6 +18,7 @@ from pairbus.aio.lane import AbandonedError, Submission
 from pairbus.aio.messages import MessageTypes, check, group_key, identified, outgoing, parked, raw, runs, too_large
 from pairbus.aio.pairing import Pairing
 from pairbus.aio.sdk import STANDARD_BATCH_BYTES, Message, SendTimedOutError, facts, new_batch
+from pairbus.aio.sdk_links import Link
 from pairbus.aio.watch import Seat, Watch
 from pairbus.core.ledger import Kind
 from pairbus.core.sending import Done, Failed, Pause, Sending, ToBacklog, ToPrimary
@@ -78,6 +79,8 @@ class MessageSender:
         self._factory = factory
         self._make = make
         self._sdk = make(factory.client)
+        self._link = Link(self._sdk)  # which keeps hold of the sockets that the SDK forgets
+        factory.unpaired_links.add(self._link)
         self._sdk_lock = asyncio.Lock()
         self._seat: Seat | None = None
         self._watch: Watch | None = None
@@ -132,7 +135,10 @@ class MessageSender:
         if pairing is not None and seat is not None:
             await pairing.leave_seat(self.entity_name, seat)
         async with self._sdk_lock:
-            await self._sdk.close()
+            try:
+                await self._sdk.close()
+            finally:
+                self._link.cut()
 
     async def send_messages(
         self, message: MessageTypes | ServiceBusMessageBatch, *, timeout: float | None = None, **kwargs: Any
