@@ -77,7 +77,7 @@ class Stage:
         self.address = self.primary.connection_string
         self.manager = self.twin.manager(self.secondary.connection_string)
         self.factory: MessagingFactory = self.twin.factory(
-            self.address, instrument=Instrument([self.records], client="test"), **self._factory_options
+            self.address, **{"instrument": Instrument([self.records], client="test"), **self._factory_options}
         )
         label = namespace_label(self.factory.fully_qualified_namespace)
         self.backlog = f"{label}/x-servicebus-transfer"
