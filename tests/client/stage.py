@@ -1,8 +1,9 @@
-"""Two brokers, a proxy before the primary, and a paired factory."""
+"""Two brokers, of which the primary can be made to fail, and a paired factory."""
 
 # ruff: noqa: ANN401 (the options are handed on)
 
 import asyncio
+import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -12,11 +13,11 @@ from typing import Any, Self
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient
 from tests.client.twins import Twin
-from tests.support.proxy import Proxy
 
 from pairbus.aio import MessagingFactory
 from pairbus.core.health import State
 from pairbus.core.ledger import Record
+from pairbus.core.naming import namespace_label
 from pairbus.instrument.hooks import Instrument
 from pairbus.testing import EmbeddedBroker, QueueSettings
 
@@ -30,15 +31,17 @@ class Records(list[Record]):
         self.append(record)
 
 
-def port_of(connection_string: str) -> int:
-    """Return the port of a connection string."""
-    return int(connection_string.partition("sb://")[2].partition(";")[0].rstrip("/").rpartition(":")[2])
+def free_port() -> int:
+    """Find a port that nobody listens at."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
 
 
 class Stage:
-    """A primary behind a proxy, a secondary, and a factory of the primary; everything is closed at its end.
+    """A primary, a secondary, and a factory of the primary; everything is closed at its end.
 
-    :param process: run the primary in a process of its own, to be killed.
+    :param process: run the primary in a process of its own, to be killed; it comes back at the same address.
     :param pairing: the options of the pairing; None: the factory is not paired.
     """
 
@@ -55,7 +58,13 @@ class Stage:
     ) -> None:
         self.twin = twin
         self.queues = {"orders": QueueSettings()} if queues is None else queues
-        self.primary = EmbeddedBroker(queues=self.queues, topics=topics or {}, process=process, data=data)
+        self.primary = EmbeddedBroker(
+            namespaces=[f"localhost:{free_port()}" if process else "localhost"],
+            queues=self.queues,
+            topics=topics or {},
+            process=process,
+            data=data,
+        )
         self.secondary = EmbeddedBroker()
         self.records = Records()
         self._pairing: Mapping[str, Any] = {} if pairing is None else pairing
@@ -65,15 +74,14 @@ class Stage:
     async def __aenter__(self) -> Self:
         await asyncio.to_thread(self.primary.start)
         await asyncio.to_thread(self.secondary.start)
-        self.proxy = Proxy(port_of(self.primary.connection_string)).__enter__()
-        address = self.primary.connection_string
-        self.address = address.replace(f":{port_of(address)}", f":{self.proxy.port}", 1)
-        self.backlog = f"127-0-0-1-{self.proxy.port}/x-servicebus-transfer"
-        """Where the secondary has the backlog queues."""
+        self.address = self.primary.connection_string
         self.manager = self.twin.manager(self.secondary.connection_string)
         self.factory: MessagingFactory = self.twin.factory(
-            self.address, instrument=Instrument([self.records], client="test"), **self._factory_options
+            self.address, **{"instrument": Instrument([self.records], client="test"), **self._factory_options}
         )
+        label = namespace_label(self.factory.fully_qualified_namespace)
+        self.backlog = f"{label}/x-servicebus-transfer"
+        """Where the secondary has the backlog queues."""
         self.other: MessagingFactory = self.twin.factory(self.secondary.connection_string)
         if self._pairing.get("pair", True):
             await self.pair()
@@ -94,12 +102,15 @@ class Stage:
         await self.twin.close_manager(self.manager)
         for client in self._clients:
             await client.close()
-        await asyncio.to_thread(self.proxy.__exit__)
         await asyncio.to_thread(self.primary.stop)
         await asyncio.to_thread(self.secondary.stop)
 
+    def fault(self, kind: str, **options: Any) -> None:
+        """Have the primary fail in this way; ``clear`` ends it."""
+        self.primary.fault("localhost", kind, **options)
+
     def receiver(self, queue: str, *, at: str = "primary", **options: Any) -> Any:
-        """Make the bare SDK's receiver, past the proxy and pairbus."""
+        """Make the bare SDK's receiver."""
         broker = self.primary if at == "primary" else self.secondary
         client = ServiceBusClient.from_connection_string(broker.connection_string)
         self._clients.append(client)
@@ -149,4 +160,4 @@ def texts(messages: Iterable[ServiceBusMessage]) -> list[str]:
     return [str(message) for message in messages]
 
 
-__all__ = ["Stage", "State", "port_of", "texts"]
+__all__ = ["Stage", "State", "free_port", "texts"]

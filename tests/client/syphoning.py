@@ -4,6 +4,7 @@
 
 import asyncio
 import gc
+import socket
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -118,6 +119,14 @@ class Pair:
         """Park messages in a backlog queue."""
         async with self.clients[self.secondary].get_queue_sender(queue or self.backlogs[0]) as sender:
             await send(sender, [parked(each, destination) for each in messages])
+
+
+def free_ports() -> tuple[int, int]:
+    """Find two ports that nobody listens at."""
+    with socket.socket() as one, socket.socket() as other:
+        for each in (one, other):
+            each.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], other.getsockname()[1]
 
 
 async def send(sender: ServiceBusSender, messages: Sequence[Message]) -> None:

@@ -35,7 +35,7 @@ def test_p1_p3_unpaired_it_is_the_sdk(play: Play) -> None:
             await sender.send_messages({"body": "mapping", "application_properties": {"x-ms-path": "free"}})
             got = [message async for message in _messages(receiver, 6)]
             assert sorted(texts(got)) == ["0", "1", "2", "3", "4", "mapping"]
-            stage.proxy.set("refused")
+            stage.fault("down")
             with pytest.raises(ServiceBusError):
                 await sender.send_messages(ServiceBusMessage("lost"))
         assert stage.factory.availability.paired_with is None
@@ -94,11 +94,11 @@ def test_p2_what_cannot_be_paired_is_refused_and_leaves_the_factory_usable(play:
             await stage.pair()
             with pytest.raises(PairingError, match="paired already"):
                 await stage.pair()
-            third = twin.factory(stage.primary.connection_string)
+            third = twin.factory(stage.secondary.connection_string)
             with pytest.raises(PairingError, match="itself paired"):
                 await third.pair_namespace(twin.options(itself, stage.factory))
             await third.close()
-            stage.proxy.set("refused")
+            stage.fault("down")
             await sender.send_messages(ServiceBusMessage("paired"))  # a sender from before the pairing
         assert texts(await stage.parked(1)) == ["paired"]
         await twin.close_manager(itself)
@@ -172,7 +172,7 @@ def test_c1_c2_an_ended_factory_takes_no_more_operations(play: Play) -> None:
     async def scenario(stage: Stage) -> None:
         sender = stage.factory.get_queue_sender("orders")
         await sender.send_messages(ServiceBusMessage("one"))
-        stage.proxy.set("refused")
+        stage.fault("down")
         held = asyncio.ensure_future(sender.send_messages(ServiceBusMessage("two")))
         await stage.until(lambda: stage.factory.availability.entity("orders").state.value == "suspect")
         await stage.factory.close()

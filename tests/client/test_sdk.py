@@ -4,13 +4,19 @@
 
 import asyncio
 import inspect
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus._pyamqp._decode import decode_frame
+from azure.servicebus._pyamqp._encode import encode_frame
+from azure.servicebus._pyamqp.performatives import TransferFrame
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.exceptions import MessageSizeExceededError
 
-from pairbus.aio.sdk import add_to, messages_of, new_batch, send_one
+from pairbus.aio.sdk import add_to, messages_of, new_batch
+from pairbus.aio.sdk_links import sender_to
+from pairbus.aio.shortcuts import transfer_head
 from pairbus.testing import EmbeddedBroker
 
 
@@ -28,6 +34,7 @@ def test_a_message_is_added_to_a_batch_as_the_sdk_does(body: str) -> None:
 
 
 def test_one_message_is_sent_as_the_sdk_does() -> None:
+    """What the short cut (ADR 0020) leaves out has not changed, and what it sends is what the SDK sends."""
     source = inspect.getsource(ServiceBusSender.send_messages)
     call = source[source.index("self._do_retryable_operation(") :]
     assert " ".join(call.split()) == (
@@ -37,15 +44,47 @@ def test_one_message_is_sent_as_the_sdk_does() -> None:
 
     async def scenario(connection_string: str) -> None:
         async with ServiceBusClient.from_connection_string(connection_string) as client:
-            async with client.get_queue_sender("orders") as sender:
-                await send_one(sender, ServiceBusMessage("one", message_id="1"))
-                batch = new_batch(sender, 10_000)
-                add_to(batch, ServiceBusMessage("two", message_id="2"))
-                await sender.send_messages(batch)
+            link = await sender_to(client, "orders").open()
+            await link.send_one(ServiceBusMessage("one", message_id="1"))
+            batch = new_batch(link.sender, 10_000)
+            add_to(batch, ServiceBusMessage("two", message_id="2"))
+            await link.sender.send_messages(batch)
+            await link.send_one(ServiceBusMessage(b"x" * 200_000, message_id="3"))  # more than a frame
+            with pytest.raises(MessageSizeExceededError):
+                await link.send_one(ServiceBusMessage(b"x" * 300_000))
+            await link.send_one(ServiceBusMessage("four"))
+            await link.close()
+            got: list[int] = []
             async with client.get_queue_receiver("orders") as receiver:
-                got = [str(m) for m in await receiver.receive_messages(2, max_wait_time=5)]
-                got += [str(m) for m in await receiver.receive_messages(2, max_wait_time=1)]
-                assert got == ["one", "two"]
+                while len(got) < 4:
+                    got += [len(str(message)) for message in await receiver.receive_messages(4, max_wait_time=5)]
+            assert got == [3, 3, 200_000, 4]
 
     with EmbeddedBroker(queues=["orders"]) as broker:
         asyncio.run(scenario(broker.connection_string))
+
+
+def test_the_frame_of_a_transfer_says_what_the_sdks_says() -> None:
+    fields: dict[str, Any] = {
+        "handle": 3,
+        "delivery_id": 70_000,
+        "delivery_tag": b"\0\0\0\x07",
+        "message_format": 0x80013700,
+        "settled": False,
+        "more": False,
+        "rcv_settle_mode": None,
+        "state": None,
+        "resume": None,
+        "aborted": None,
+        "batchable": None,
+        "payload": b"payload",
+    }
+    ours = transfer_head(5, fields, 512)
+    assert ours is not None
+    header, theirs = encode_frame(TransferFrame(**fields))
+    assert theirs is not None
+    assert ours[4:8] == header[4:] + b"\0\5"
+    assert len(ours) + len(b"payload") == int.from_bytes(ours[:4])
+    assert decode_frame(memoryview(ours[8:] + b"payload")) == decode_frame(memoryview(theirs))
+    assert transfer_head(5, fields, len(ours)) is None
+    assert transfer_head(5, fields | {"state": b"x"}, 512) is None

@@ -160,11 +160,11 @@ def test_e2_y1_every_kind_of_message_arrives_by_way_of_the_backlog_as_if_sent_di
             for message in every_kind():
                 await sender.send_messages(message)
             direct = await stage.take(count=6, session_id="s")
-            stage.proxy.set("refused")
+            stage.fault("down")
             for message in every_kind():
                 await sender.send_messages(message)
             assert stage.factory.availability.entity("orders").state is State.ENGAGED
-            stage.proxy.set("pass")
+            stage.fault("clear")
             carried = await stage.take(count=6, session_id="s")
         for sent, came in zip(direct, carried, strict=True):
             assert looks(came) == looks(sent)
@@ -179,7 +179,7 @@ def test_e2_y1_every_kind_of_message_arrives_by_way_of_the_backlog_as_if_sent_di
 @pytest.mark.parametrize("lives", [timedelta(seconds=1), timedelta(days=30)])
 def test_e1_a_parked_message_is_neither_expired_delayed_nor_grouped(play_aio: Play, lives: timedelta) -> None:
     async def scenario(stage: Stage) -> None:
-        stage.proxy.set("refused")
+        stage.fault("down")
         message = ServiceBusMessage("one", session_id="s", time_to_live=lives, scheduled_enqueue_time_utc=LATER)
         await stage.factory.get_queue_sender("orders").send_messages(message)
         (parked,) = await stage.parked(1)
@@ -206,7 +206,7 @@ def test_s8_batches_work_before_during_and_after_failover_and_are_split_when_the
             except ValueError:
                 pass
             count = len(full)
-            stage.proxy.set("refused")
+            stage.fault("down")
             await sender.send_messages(full)
             during = await sender.create_message_batch()
             during.add_message(ServiceBusMessage("during"))
@@ -214,7 +214,7 @@ def test_s8_batches_work_before_during_and_after_failover_and_are_split_when_the
             with pytest.raises(ParkedMessageTooLargeError) as too_large:
                 await sender.send_messages(ServiceBusMessage("x" * 262_070))
             assert too_large.value.size < too_large.value.parked_size
-            stage.proxy.set("pass")
+            stage.fault("clear")
             await stage.until_state(State.HEALTHY)
             await sender.send_messages(during)
         parked = await stage.parked(count + 1)
@@ -232,7 +232,7 @@ def test_s9_scheduling_works_healthy_and_engaged_says_that_there_is_no_number(pl
             numbers = await sender.schedule_messages([ServiceBusMessage("one"), ServiceBusMessage("two")], LATER)
             assert len(numbers) == 2
             await sender.cancel_scheduled_messages(numbers)
-            stage.proxy.set("refused")
+            stage.fault("down")
             parked = await sender.schedule_messages(ServiceBusMessage("three"), LATER)
             assert isinstance(parked, ParkedSchedule)
             assert (parked, parked.messages) == ([], 1)
@@ -250,10 +250,10 @@ def test_g4_a_session_queue_is_pinged_with_a_session(play_aio: Play) -> None:
 
     async def scenario(stage: Stage) -> None:
         one, two = (stage.factory.get_queue_sender(name) for name in ("orders", "ORDERS"))
-        stage.proxy.set("refused")
+        stage.fault("down")
         await one.send_messages(ServiceBusMessage("one", session_id="s"))
         await two.send_messages(ServiceBusMessage("two", session_id="s"))  # S1: its health is shared
-        stage.proxy.set("pass")
+        stage.fault("clear")
         await stage.until_state(State.HEALTHY)
         await two.send_messages(ServiceBusMessage("three", session_id="s"))
         assert texts(await stage.take(count=1, session_id="s")) == ["three"]
@@ -264,7 +264,7 @@ def test_g4_a_session_queue_is_pinged_with_a_session(play_aio: Play) -> None:
 
 def test_s5_a_backlog_queue_that_fails_is_pulled_and_another_is_used(play_aio: Play) -> None:
     async def scenario(stage: Stage) -> None:
-        stage.proxy.set("refused")
+        stage.fault("down")
         sender = stage.factory.get_queue_sender("orders")
         await sender.send_messages(ServiceBusMessage("one"))
         used = next(each.entity for each in stage.records if each.stage.value == "park")
@@ -282,9 +282,9 @@ def test_a_topic_is_kept_available_as_a_queue_is(play: Play) -> None:
     async def scenario(stage: Stage) -> None:
         async with stage.factory.get_topic_sender("events") as sender:
             await sender.send_messages(ServiceBusMessage("before"))
-            stage.proxy.set("refused")
+            stage.fault("down")
             await sender.send_messages(ServiceBusMessage("during"))
-            stage.proxy.set("pass")
+            stage.fault("clear")
             await stage.until_state(State.HEALTHY, "events")
             await sender.send_messages(ServiceBusMessage("after"))
             got: list[str] = []

@@ -4,7 +4,6 @@
 # pyright: reportUnknownMemberType=false, reportPrivateUsage=false
 
 import asyncio
-import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,7 +16,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpM
 from azure.servicebus.exceptions import MessageLockLostError, OperationTimeoutError
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from tests.client.syphoning import IGNORED, Pair, count_of, receive, send, until
+from tests.client.syphoning import IGNORED, Pair, count_of, free_ports, receive, send, until
 
 from pairbus.aio.messages import parked
 from pairbus.aio.mover import Mover
@@ -404,13 +403,6 @@ def test_links_that_rest_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 # --- crashes --------------------------------------------------------------------------------------------------------
-
-
-def free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        for each in (one, other):
-            each.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]
 
 
 @pytest.mark.parametrize("victim", ["primary", "secondary"])

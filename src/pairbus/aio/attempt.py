@@ -28,14 +28,16 @@ async def within(seconds: float, work: Coroutine[Any, Any, T], *, overrun: Calla
     :param overrun: called when the work is given up, before it is cancelled.
     """
     task = asyncio.ensure_future(work)
+    is_over = False
     try:
         await asyncio.wait({task}, timeout=seconds)
+        is_over = task.done()
     finally:
-        if not task.done():
-            if overrun is not None:
+        if not is_over:
+            if overrun is not None and not task.done():
                 overrun()
             cancel(task)
-    if not task.done() or task.cancelled():
+    if not is_over or task.cancelled():
         raise TimeoutError(f"not done within {seconds:g} s")
     return task.result()
 

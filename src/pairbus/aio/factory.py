@@ -11,6 +11,7 @@ from random import Random, SystemRandom
 from ssl import SSLContext
 from types import TracebackType
 from typing import Any, Final, Self, cast
+from weakref import WeakSet
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.credentials_async import AsyncTokenCredential
@@ -23,6 +24,7 @@ from pairbus.aio.fate import share_fate
 from pairbus.aio.pairing import Ends, Pairing
 from pairbus.aio.pumps import Syphon
 from pairbus.aio.sdk import tls_context
+from pairbus.aio.sdk_links import Link
 from pairbus.aio.sdk_transport import SdkTransport
 from pairbus.aio.sender import MessageSender
 from pairbus.core.health import State
@@ -86,6 +88,8 @@ class MessagingFactory:
         self.instrument = Instrument() if instrument is None else instrument
         self.client = make_client()
         """The SDK's client, of which the receivers are and the senders while unpaired."""
+        self.unpaired_links: WeakSet[Link] = WeakSet()
+        """The senders' links of that client."""
         self._tls: SSLContext | None = None
         self._chores = Chores()
         self._random: Random = SystemRandom()
@@ -264,6 +268,8 @@ class MessagingFactory:
             await within(CLOSE_SECONDS, self.client.close())
         except TimeoutError:
             _LOGGER.warning("links of %s could not be closed in order", self.fully_qualified_namespace)
+        for link in self.unpaired_links:
+            link.cut()
         await self._chores.end(CHORE_SECONDS)
 
     def end(self) -> None:

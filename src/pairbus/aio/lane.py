@@ -21,14 +21,15 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 
 from pairbus.aio.attempt import RECANCEL_SECONDS, Chores, cancel
 from pairbus.aio.messages import carrier_of, size_of
-from pairbus.aio.sdk import Link, Message, add_to, facts
+from pairbus.aio.sdk import Message, add_to, facts
+from pairbus.aio.sdk_links import EntityLink
 from pairbus.core.ledger import Kind, Stage
 from pairbus.core.sending import ABOUT_THE_MESSAGE
 from pairbus.instrument.hooks import Instrument, Operation
 
 T = TypeVar("T")
 
-Work: TypeAlias = Callable[[ServiceBusSender], Awaitable[T]]
+Work: TypeAlias = Callable[[EntityLink], Awaitable[T]]
 
 STALE_SECONDS: Final = 240.0
 """A link that was idle for longer is opened anew when it is prepared: brokers detach idle ones after ten minutes."""
@@ -44,7 +45,7 @@ class AbandonedError(TimeoutError):
 class Submission(Generic[T]):
     """What one caller wants to have done on the link.
 
-    :ivar work: does it on an open sender of the SDK.
+    :ivar work: does it on the open link.
     :ivar key: it is one message, which may travel with others for which this returns the same.
     :ivar retries: whether the SDK may try again by itself to open the link.
     :ivar destination: where the messages belong, if they are parked.
@@ -93,8 +94,8 @@ class Lane:
         self._instrument = instrument
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[Submission[Any], None] = {}
-        self._link: Link | None = None
-        self._opening: asyncio.Task[Link] | None = None
+        self._link: EntityLink | None = None
+        self._opening: asyncio.Task[EntityLink] | None = None
         self._carrier: asyncio.Task[None] | None = None
         self._load: list[Submission[Any]] = []
         self._straight: tuple[Submission[Any], asyncio.Task[Any]] | None = None
@@ -170,7 +171,7 @@ class Lane:
         except Exception as error:  # noqa: BLE001 (told to the one who needs the link)
             _LOGGER.debug("the link to %r cannot be opened ahead: %r", self.entity, error)
 
-    async def _go_straight(self, submission: Submission[T], link: Link) -> T:
+    async def _go_straight(self, submission: Submission[T], link: EntityLink) -> T:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 (a coroutine runs in a task)
         self._straight = submission, task
@@ -179,7 +180,7 @@ class Lane:
         operation = self._begin((submission,))
         submission.begun = True
         try:
-            result = await submission.work(link.sender)
+            result = await submission.work(link)
         except asyncio.CancelledError:
             self._drop_if(link)
             given_up = submission.given_up
@@ -234,7 +235,7 @@ class Lane:
             self._straight[1].cancel()
         self._loop.call_later(RECANCEL_SECONDS, self._end_straight, submission, why)
 
-    def _drop_if(self, link: Link) -> None:
+    def _drop_if(self, link: EntityLink) -> None:
         if self._link is link:
             self._drop(in_doubt=True)
 
@@ -257,7 +258,7 @@ class Lane:
         if self._carrier is me:
             self._carrier = None
 
-    async def _carry_load(self, link: Link) -> None:
+    async def _carry_load(self, link: EntityLink) -> None:
         load, work = await self._next_load(link)
         self._load = load
         operation = self._begin(load)
@@ -265,7 +266,7 @@ class Lane:
             submission.begun = True
         self.used_at = self._loop.time()
         try:
-            result = await work(link.sender)
+            result = await work(link)
         except asyncio.CancelledError:
             operation.failed(AbandonedError("given up"), in_doubt=True)
             raise
@@ -293,14 +294,14 @@ class Lane:
         for submission in load:
             self._settle(submission, error=error)
 
-    async def _next_load(self, link: Link) -> tuple[list[Submission[Any]], Work[Any]]:
+    async def _next_load(self, link: EntityLink) -> tuple[list[Submission[Any]], Work[Any]]:
         """Take the first one that waits, with all that may travel with it and fit in one batch."""
         first = next(iter(self._waiting))
         if first.key is not None and len(self._waiting) > 1:
             batch = await link.sender.create_message_batch()
             load = self._fill(batch, first.key())
             if len(load) > 1:
-                return load, lambda sender: sender.send_messages(batch)
+                return load, lambda link: link.sender.send_messages(batch)
             first = load[0] if load else next(iter(self._waiting))
         self._waiting.pop(first, None)
         return [first], first.work
@@ -368,15 +369,15 @@ class Lane:
             if self._waiting:
                 self._carry_on()
 
-    async def _opened(self, *, retries: bool) -> Link:
+    async def _opened(self, *, retries: bool) -> EntityLink:
         if self._link is not None:
             return self._link
         if self._opening is None:
             self._opening = self._chores.start(self._open(retries=retries), f"opening of {self.entity}")
         return await asyncio.shield(self._opening)  # who gives up leaves it to those who come after
 
-    async def _open(self, *, retries: bool) -> Link:
-        link = Link(self._make())
+    async def _open(self, *, retries: bool) -> EntityLink:
+        link = EntityLink(self._make())
         try:
             await link.open(self._open_timeout, retries=retries)
         except BaseException:

@@ -2,7 +2,7 @@
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-import uuid
+import os
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias, cast
@@ -41,6 +41,7 @@ _PROPERTY_FIELDS: Final = (
     "reply_to_group_id",
 )
 _UNBOUNDED: Final = 1 << 40
+_ID_BYTES: Final = 16
 
 
 def outgoing(given: MessageTypes | ServiceBusMessageBatch) -> tuple[Message, ...]:
@@ -89,7 +90,7 @@ def _identified(message: Message) -> Message:
     if properties is None:
         properties = amqp.properties = AmqpMessageProperties()
     if not properties.message_id:
-        properties.message_id = str(uuid.uuid4())
+        properties.message_id = os.urandom(_ID_BYTES).hex()
     return message
 
 

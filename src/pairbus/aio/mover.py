@@ -280,7 +280,7 @@ class Mover:
         except Exception as error:  # noqa: BLE001 (the rules say what becomes of the messages)
             operation.failed(error, in_doubt=self._target.facts(error).in_doubt)
             return error
-        operation.done([len(each.payload) for each in outgoing])  # ADR 0004: recorded before it is completed
+        operation.done([len(each.payload) for each in outgoing])
         return None
 
     def _note_delivered(self, destination: str, messages: Sequence[Received]) -> None:
@@ -302,6 +302,8 @@ class Mover:
             ready, self._delivered = self._delivered, []
             if not ready:
                 return
+            if self._instrument.keeps:  # ADR 0004: no message leaves the backlog whose record a kill could take along
+                await asyncio.to_thread(self._instrument.flush)
             async with contextlib.nullcontext() if self._account_for is None else self._account_for(ready):
                 answers = await self._settle(Kind.COMPLETE, ready, "complete")
             for message, error in zip(ready, answers, strict=True):

@@ -39,6 +39,4 @@ async def ping(lane: Lane, deadline: float, *, session: bool) -> bool:
 
 async def _send(lane: Lane, deadline: float, session_id: str | None) -> None:
     message = ping_message(session_id)
-    await lane.submit(
-        Submission(lambda sender: sender.send_messages(message), Kind.PING, (message,), deadline, retries=False)
-    )
+    await lane.submit(Submission(lambda link: link.send_one(message), Kind.PING, (message,), deadline, retries=False))

@@ -1,4 +1,4 @@
-"""The syphon inside an application: one pump per backlog queue (Y1 to Y6), and the five-second rule (C1)."""
+"""The syphon inside an application: one pump per backlog queue (Y1 to Y6)."""
 
 import asyncio
 import logging
@@ -14,7 +14,6 @@ from pairbus.aio.mover import Mover, Pace, pause
 from pairbus.aio.report import Report
 from pairbus.aio.transport import Transport
 from pairbus.core.backoff import Backoff
-from pairbus.core.lifecycle import SharedFate, Side
 from pairbus.core.routing import Destinations
 from pairbus.core.verdict import Cause
 from pairbus.instrument.hooks import Instrument
@@ -37,8 +36,6 @@ class Syphon:
     :param queues: the paths of the backlog queues.
     :param retry_interval: how long a pump pauses after a failure, and a destination in trouble is left alone at first,
         in seconds: the option ``syphon_retry_interval``.
-    :param fault: called with the one of the pair that is to be faulted: the other one has ended and it has
-        not, for five seconds (C1). See :meth:`ended`.
     """
 
     def __init__(
@@ -49,7 +46,6 @@ class Syphon:
         *,
         retry_interval: float = 1.0,
         instrument: Instrument | None = None,
-        fault: Callable[[Side], None] = lambda _side: None,
         pace: Pace | None = None,
         random: Random | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -58,10 +54,7 @@ class Syphon:
         self._primary = primary
         self._secondary = secondary
         self._retry_interval = retry_interval
-        self._fault = fault
         self._monotonic = monotonic
-        self._fate = SharedFate()
-        self._overdue: asyncio.TimerHandle | None = None
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         destinations = Destinations(
@@ -90,8 +83,6 @@ class Syphon:
     async def stop(self) -> None:
         """Stop in order: bursts that are under way are finished, what waits is put back, and all links are closed."""
         self._stop.set()
-        if self._overdue is not None:
-            self._overdue.cancel()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=LAST_BURSTS)
             for task in late:  # nothing is lost: what it holds comes back when its locks end
@@ -106,21 +97,6 @@ class Syphon:
         for mover in self._movers:
             report.add(mover.report())
         return report
-
-    def ended(self, side: Side) -> None:
-        """Tell that a factory of the pair was closed or has faulted: the other one has five seconds to end as well."""
-        self._fate.ended(side, self._monotonic())
-        if self._overdue is not None:
-            self._overdue.cancel()
-        wake_at = self._fate.wake_at
-        if wake_at is not None and not self._stop.is_set():
-            loop = asyncio.get_running_loop()
-            self._overdue = loop.call_later(wake_at - self._monotonic(), self._fault_the_other)
-
-    def _fault_the_other(self) -> None:
-        overdue = self._fate.overdue(self._monotonic())
-        if overdue is not None:
-            self._fault(overdue)
 
     async def _pump(self, mover: Mover) -> None:
         failed_at = -math.inf

@@ -2,14 +2,14 @@
 
 # pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
-# ruff: noqa: ANN401, SLF001 (the SDK's inner objects have no types, and no public way to them)
+# ruff: noqa: SLF001 (the SDK's inner objects have no types, and no public way to them)
 
 import re
 import ssl
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import certifi
 from azure.core.exceptions import HttpResponseError
@@ -19,15 +19,11 @@ from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError, ServiceBusError
 
-from pairbus.aio.attempt import cancel, within
 from pairbus.core.verdict import ErrorFacts, facts_of
 from pairbus.errors import SendTimeoutError
 
 Message: TypeAlias = ServiceBusMessage | AmqpAnnotatedMessage
 """One message, in either of the SDK's forms."""
-
-CLOSE_SECONDS: Final = 3.0
-"""How long the SDK may take to close a link in order; then its socket is closed without it."""
 
 STANDARD_BATCH_BYTES: Final = 262_144
 """What the SDK takes for the largest batch when a link does not say."""
@@ -39,106 +35,6 @@ def tls_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(certifi.where())
     return context
-
-
-class Link:
-    """One sender of the SDK, with its connection: opened once, and closed for certain."""
-
-    def __init__(self, sender: ServiceBusSender) -> None:
-        self.sender: Final = sender
-        self._handler: Any = None
-        self._transports: list[Any] = []
-        create_handler: Callable[[Any], None] = sender._create_handler
-
-        def remembering(auth: Any) -> None:
-            self.cut()  # whatever the SDK has left of an earlier connection
-            create_handler(auth)
-            self._remember(sender._handler)
-
-        sender._create_handler = remembering
-
-    def _remember(self, handler: Any) -> None:
-        """Keep hold of the sockets: the SDK forgets those of a connection that failed, and leaves them open."""
-        self._handler = handler
-        open_handler: Callable[..., Coroutine[Any, Any, None]] = handler.open_async
-
-        async def remembering(*args: Any, **options: Any) -> None:
-            try:
-                await open_handler(*args, **options)
-            finally:
-                if handler._connection is not None:
-                    self._transports.append(handler._connection._transport)
-            handler.open_async = open_handler
-
-        handler.open_async = remembering
-
-    async def open(self, seconds: float, *, retries: bool = True) -> None:
-        """Open it, or raise what hinders it within so many seconds.
-
-        :param retries: let the SDK try again by itself, as the factory was told.
-        """
-        configuration = self.sender._config
-        total = configuration.retry_total
-        try:
-            if not retries:
-                configuration.retry_total = 0
-            await within(seconds, self.sender.__aenter__(), overrun=self.cut)
-        finally:
-            configuration.retry_total = total
-
-    @property
-    def max_batch_bytes(self) -> int:
-        """The largest batch that the broker takes on this link."""
-        return self.sender._max_batch_size_on_link or STANDARD_BATCH_BYTES
-
-    def cut(self) -> None:
-        """Close the sockets at once, without a word to the peer."""
-        for transport in self._transports:
-            writer = getattr(transport, "writer", None)  # a WebSocket has none, and is closed by the SDK
-            if writer is not None:
-                writer.transport.abort()
-        self._transports.clear()
-        if self._handler is not None:
-            keep_alive, self._handler._keep_alive_thread = self._handler._keep_alive_thread, None
-            if keep_alive is not None:
-                cancel(keep_alive)
-
-    async def close(self, *, in_doubt: bool = False) -> BaseException | None:
-        """Close it, in order if that can be done in a few seconds; never hangs, never raises.
-
-        :param in_doubt: something was under way on it: do not try to be in order.
-        :return: why it could not be closed in order, if so.
-        """
-        if in_doubt:
-            self.cut()
-        try:
-            await within(CLOSE_SECONDS, self.sender.close())
-        except Exception as error:  # noqa: BLE001 (the SDK raises whatever the peer's end has left behind)
-            return error
-        else:
-            return None
-        finally:
-            self.cut()
-
-
-async def send_one(sender: ServiceBusSender, message: Message) -> None:
-    """Send one message as ``send_messages`` does, but for what that does to trace it and to tell it from many.
-
-    That is a twentieth of a send's time. When the SDK's tracing is on, it is the SDK's to do.
-    """
-    if type(message) is not ServiceBusMessage or is_tracing_enabled():
-        await sender.send_messages(message)
-        return
-    sender._check_live()
-    message._message = sender._amqp_transport.to_outgoing_amqp_message(message.raw_amqp_message)
-    await sender._do_retryable_operation(
-        sender._send,
-        message=message,
-        timeout=None,
-        operation_requires_timeout=True,
-        apply_try_timeout=True,
-        require_last_exception=True,
-    )
 
 
 def add_to(batch: ServiceBusMessageBatch, message: Message) -> None:

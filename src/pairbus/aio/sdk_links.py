@@ -1,17 +1,18 @@
-"""One link of the SDK each: a receiver and a sender that carry messages as bytes.
+"""The SDK's links: a sender or a receiver each, with a connection of its own, opened once and closed for certain.
 
-The SDK's public face loses what a message was: text, binary and symbols all come as ``bytes``, timestamps as numbers,
-and a message that is sent again is encoded anew. So here, and nowhere else, its inside is used (ADR 0013): the payload
-is taken as it comes off the wire, put into a batch as it is, and what follows each other is settled by one frame.
+The SDK's public face leaves sockets open when something fails, and loses what a message was: text, binary and symbols
+all come as ``bytes``, timestamps as numbers, and a message that is sent again is encoded anew. So here its inside is
+used (ADR 0013, ADR 0020), object by object: nothing is patched in its modules.
 """
 
-# ruff: noqa: SLF001 (what this module is for; a test pins each use to the SDK that is installed)
+# pyright: reportPrivateUsage=false
+# ruff: noqa: ANN401, SLF001 (what this module is for; a test pins each use to the SDK that is installed)
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Literal, Self, TypeVar, cast
 
-from azure.servicebus import ServiceBusReceivedMessage
+from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus._common import mgmt_handlers
 from azure.servicebus._common.constants import (
     MGMT_REQUEST_FROM_SEQUENCE_NUMBER,
@@ -21,10 +22,13 @@ from azure.servicebus._common.constants import (
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 
 from pairbus.aio.attempt import cancel, within
+from pairbus.aio.sdk import STANDARD_BATCH_BYTES, Message
+from pairbus.aio.shortcuts import Express, shorten
 from pairbus.aio.transport import Outgoing
 
 T = TypeVar("T")
 
+OPEN_SECONDS: Final = 15.0
 CLOSE_SECONDS: Final = 3.0
 """How long the SDK may take to close a link in order; then its socket is closed without it."""
 
@@ -42,24 +46,56 @@ _OUTCOMES: dict[Literal["complete", "abandon"], dict[str, Any]] = {
 
 
 class Link:
-    """A sender or receiver of the SDK, with its connection: opened once, and closed for certain."""
+    """A sender or receiver of the SDK, with its connection."""
 
     def __init__(self, owner: ServiceBusSender | ServiceBusReceiver) -> None:
         self._inside: Any = owner
         self._handlers: list[Any] = []
-        self._connections: list[Any] = []
+        self._transports: list[Any] = []
+        self._ended = False
         create_handler: Callable[[Any], None] = self._inside._create_handler
 
         def remembering(auth: object) -> None:
+            self.cut()  # whatever the SDK has left of an earlier connection
             create_handler(auth)
-            self._handlers.append(self._inside._handler)
+            self._remember(self._inside._handler)
 
         self._inside._create_handler = remembering
 
-    async def open(self) -> Self:
-        """Open it."""
-        await self._inside.__aenter__()
-        self._connections += [handler._connection for handler in self._handlers]
+    def _remember(self, handler: Any) -> None:
+        """Keep hold of the sockets: the SDK forgets those of a connection that failed, and leaves them open."""
+        self._handlers.append(handler)
+        open_handler: Callable[..., Coroutine[Any, Any, None]] = handler.open_async
+
+        async def remembering(*args: Any, **options: Any) -> None:
+            try:
+                await open_handler(*args, **options)
+            finally:
+                if handler._connection is not None:
+                    self._transports.append(handler._connection._transport)
+                if self._ended:  # it was given up in the meantime, and the SDK has not noticed at once
+                    self.cut()
+            handler.open_async = open_handler
+            self._opened(handler)
+
+        handler.open_async = remembering
+
+    def _opened(self, handler: Any) -> None:
+        """Do what is to be done with each connection that the SDK has opened."""
+
+    async def open(self, seconds: float = OPEN_SECONDS, *, retries: bool = True) -> Self:
+        """Open it, or raise what hinders it within so many seconds. One that could not be opened is to be closed.
+
+        :param retries: let the SDK try again by itself, as its client was told.
+        """
+        configuration = self._inside._config
+        total = configuration.retry_total
+        try:
+            if not retries:
+                configuration.retry_total = 0
+            await self.do(seconds, self._inside.__aenter__())
+        finally:
+            configuration.retry_total = total
         return self
 
     async def do(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:
@@ -67,24 +103,29 @@ class Link:
         return await within(seconds, work, overrun=self.cut)
 
     def cut(self) -> None:
-        """Close the sockets at once, without a word to the peer: the SDK forgets some after a failure."""
+        """Close the sockets at once, without a word to the peer."""
+        for transport in self._transports:
+            writer, session = getattr(transport, "writer", None), getattr(transport, "session", None)
+            if writer is not None:
+                writer.transport.abort()
+            elif session is not None and session.connector is not None:  # a WebSocket
+                session.connector.close()
+        self._transports.clear()
         for handler in self._handlers:
-            self._connections.append(handler._connection)
             keep_alive, handler._keep_alive_thread = handler._keep_alive_thread, None
             if keep_alive is not None:
                 cancel(keep_alive)
-        for connection in self._connections:
-            writer = getattr(getattr(connection, "_transport", None), "writer", None)
-            if writer is not None:
-                writer.transport.abort()
-        self._handlers.clear()
-        self._connections.clear()
 
-    async def close(self) -> Exception | None:
+    async def close(self, *, in_doubt: bool = False) -> Exception | None:
         """Close it, in order if that can be done in a few seconds; never hangs, and returns what was in the way.
 
         Messages that a receiver has not handed out go back to their queue.
+
+        :param in_doubt: something was under way on it: do not try to be in order.
         """
+        self._ended = True
+        if in_doubt:
+            self.cut()
         try:
             await self.do(CLOSE_SECONDS, self._inside.close())
         except Exception as error:  # noqa: BLE001 (the SDK raises whatever the peer's end has left behind)
@@ -93,6 +134,44 @@ class Link:
             return None
         finally:
             self.cut()
+
+
+class EntityLink(Link):
+    """A sender to one queue or topic: to AMQP both are an address. Use it for one thing at a time."""
+
+    def __init__(self, sender: ServiceBusSender) -> None:
+        super().__init__(sender)
+        self.sender: Final = sender
+        self.last_used = 0.0
+        self._express = Express(sender)
+
+    def _opened(self, handler: Any) -> None:
+        shorten(handler)
+
+    @property
+    def max_batch_bytes(self) -> int:
+        """The largest batch that the broker takes on this link."""
+        return self._inside._max_batch_size_on_link or STANDARD_BATCH_BYTES
+
+    async def send_one(self, message: Message) -> None:
+        """Send one message."""
+        if type(message) is ServiceBusMessage:
+            await self._express.send(message)
+        else:
+            await self.sender.send_messages(message)
+
+    async def send(self, messages: Sequence[Outgoing]) -> None:
+        """Send encoded messages as one batch."""
+        batch = await self.sender.create_message_batch()
+        inside = cast("Any", batch)
+        inside._message[5].extend(message.payload for message in messages)
+        inside._count = len(messages)
+        first = messages[0]
+        inside._amqp_transport.set_batch_envelope_properties(
+            inside._message, None, first.session_id, first.partition_key
+        )
+        await self.sender.send_messages(batch)
+        self.last_used = asyncio.get_running_loop().time()
 
 
 class _Always(asyncio.Event):
@@ -120,9 +199,9 @@ class QueueLink(Link):
         self._link: Any = None
         self._take_transfer: Callable[[Sequence[Any]], Coroutine[Any, Any, None]]
 
-    async def open(self) -> Self:
-        """Open it."""
-        await super().open()
+    async def open(self, seconds: float = OPEN_SECONDS, *, retries: bool = True) -> Self:
+        """Open it, or raise what hinders it within so many seconds. One that could not be opened is to be closed."""
+        await super().open(seconds, retries=retries)
         self._inside._receive_context = _Always()
         self._link = self._inside._handler._link
         self._take_transfer = self._link._incoming_transfer
@@ -200,28 +279,6 @@ class QueueLink(Link):
             )
         finally:
             self._link._received_delivery_tags.difference_update(map(_tag_of, messages))
-
-
-class EntityLink(Link):
-    """A sender to one queue or topic: to AMQP both are an address. Use it for one thing at a time."""
-
-    def __init__(self, sender: ServiceBusSender) -> None:
-        super().__init__(sender)
-        self._sender = sender
-        self.last_used = 0.0
-
-    async def send(self, messages: Sequence[Outgoing]) -> None:
-        """Send encoded messages as one batch."""
-        batch = await self._sender.create_message_batch()
-        inside = cast("Any", batch)
-        inside._message[5].extend(message.payload for message in messages)
-        inside._count = len(messages)
-        first = messages[0]
-        inside._amqp_transport.set_batch_envelope_properties(
-            inside._message, None, first.session_id, first.partition_key
-        )
-        await self._sender.send_messages(batch)
-        self.last_used = asyncio.get_running_loop().time()
 
 
 def receiver_of(client: ServiceBusClient, queue: str) -> QueueLink:

@@ -96,7 +96,7 @@ class SdkTransport:
             link = link or sender_to(self._client, destination)
             try:
                 if not opened:
-                    await link.do(self._seconds, link.open())
+                    await link.open(self._seconds)
                     opened = True
                 await link.do(self._seconds, link.send(batch))
             except BaseException as error:
@@ -224,7 +224,7 @@ class SdkTransport:
             link = queue.link or receiver_of(self._client, path)
             try:
                 if queue.link is None:
-                    await link.do(self._seconds, link.open())
+                    await link.open(self._seconds)
                     queue.link = link
                 return await link.do(seconds, work(link))
             except BaseException as error:

@@ -17,7 +17,8 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from pairbus.aio.lane import AbandonedError, Submission
 from pairbus.aio.messages import MessageTypes, check, group_key, identified, outgoing, parked, raw, runs, too_large
 from pairbus.aio.pairing import Pairing
-from pairbus.aio.sdk import STANDARD_BATCH_BYTES, Message, SendTimedOutError, facts, new_batch, send_one
+from pairbus.aio.sdk import STANDARD_BATCH_BYTES, Message, SendTimedOutError, facts, new_batch
+from pairbus.aio.sdk_links import Link
 from pairbus.aio.watch import Seat, Watch
 from pairbus.core.ledger import Kind
 from pairbus.core.sending import Done, Failed, Pause, Sending, ToBacklog, ToPrimary
@@ -78,6 +79,8 @@ class MessageSender:
         self._factory = factory
         self._make = make
         self._sdk = make(factory.client)
+        self._link = Link(self._sdk)  # which keeps hold of the sockets that the SDK forgets
+        factory.unpaired_links.add(self._link)
         self._sdk_lock = asyncio.Lock()
         self._seat: Seat | None = None
         self._watch: Watch | None = None
@@ -132,7 +135,10 @@ class MessageSender:
         if pairing is not None and seat is not None:
             await pairing.leave_seat(self.entity_name, seat)
         async with self._sdk_lock:
-            await self._sdk.close()
+            try:
+                await self._sdk.close()
+            finally:
+                self._link.cut()
 
     async def send_messages(
         self, message: MessageTypes | ServiceBusMessageBatch, *, timeout: float | None = None, **kwargs: Any
@@ -160,7 +166,7 @@ class MessageSender:
             shipment = Shipment(
                 messages,
                 lambda deadline: Submission(
-                    lambda sdk: send_one(sdk, one),
+                    lambda link: link.send_one(one),
                     Kind.SEND,
                     messages,
                     deadline,
@@ -172,7 +178,7 @@ class MessageSender:
             shipment = Shipment(
                 messages,
                 lambda deadline: Submission(
-                    lambda sdk: sdk.send_messages(cast("Any", cargo)), Kind.SEND, messages, deadline
+                    lambda link: link.sender.send_messages(cast("Any", cargo)), Kind.SEND, messages, deadline
                 ),
             )
         await self._ship(pairing, shipment, timeout)
@@ -198,7 +204,7 @@ class MessageSender:
         shipment = Shipment(
             scheduled,
             lambda deadline: Submission(
-                lambda sdk: sdk.schedule_messages(cast("Any", list(scheduled)), schedule_time_utc),
+                lambda link: link.sender.schedule_messages(cast("Any", list(scheduled)), schedule_time_utc),
                 Kind.SCHEDULE,
                 scheduled,
                 deadline,
@@ -224,7 +230,7 @@ class MessageSender:
         bound = min(pairing.policy.attempt_timeout, timeout if timeout is not None else pairing.policy.attempt_timeout)
         await seat.lane.submit(
             Submission(
-                lambda sdk: sdk.cancel_scheduled_messages(sequence_numbers),
+                lambda link: link.sender.cancel_scheduled_messages(sequence_numbers),
                 Kind.CANCEL,
                 (),
                 asyncio.get_running_loop().time() + bound,
@@ -343,7 +349,7 @@ class MessageSender:
     def _park(self, run: Sequence[Message], deadline: float) -> Submission[None]:
         one = run[0] if len(run) == 1 else None
         return Submission(
-            lambda sdk: sdk.send_messages(cast("Any", list(run) if one is None else one)),
+            lambda link: link.sender.send_messages(cast("Any", list(run) if one is None else one)),
             Kind.SEND,
             run,
             deadline,

@@ -152,7 +152,7 @@ class Sending:
         if then is Next.RAISE:
             self._fail(facts.error)
         elif then is Next.RETRY:
-            self._pause = self._bounded(now + HELD.pause(self._failures, self.random))
+            self._pause = Pause(self._bounded(now + HELD.pause(self._failures, self.random)))
         return actions
 
     def backlog_accepted(self, queue: str) -> None:
@@ -178,13 +178,13 @@ class Sending:
     def _wait_as_told(self, facts: ErrorFacts, now: float) -> None:
         told = facts.retry_after
         pause = told.total_seconds() if told is not None else THROTTLED.pause(self._failures, self.random)
-        self._pause = self._bounded(now + pause)
+        self._pause = Pause(self._bounded(now + pause))
 
-    def _bounded(self, until: float) -> Pause:
-        return Pause(until if self.timeout is None else min(until, self.started + self.timeout))
+    def _bounded(self, until: float) -> float:
+        return until if self.timeout is None else min(until, self.started + self.timeout)
 
     def _deadline(self, now: float) -> float:
-        return self._bounded(now + self.policy.attempt_timeout).until
+        return self._bounded(now + self.policy.attempt_timeout)
 
     def _fail(self, error: BaseException) -> Failed:
         failed = Failed(error, self._in_doubt)

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from pairbus.core.ledger import Kind, Outcome, Record, Stage, operations
 from pairbus.core.naming import entity_key
@@ -42,6 +42,15 @@ class Sink(Protocol):
 
     def record(self, record: Record) -> None:
         """Take a record. What it raises is logged once and counted, and breaks nothing."""
+        ...
+
+
+@runtime_checkable
+class Keeper(Sink, Protocol):
+    """A sink that writes later than it takes, and can be waited for."""
+
+    def flush(self, timeout: float, /) -> bool:
+        """Write all that it was given before; tell whether that went within so many seconds. Blocks."""
         ...
 
 
@@ -136,6 +145,7 @@ class Instrument:
         self.sink_errors = 0
         """How often a sink or the tracer has raised."""
         self._sinks = tuple(sinks)
+        self._keepers = tuple(sink for sink in self._sinks if isinstance(sink, Keeper))
         self._tracer = tracer
         self._now = now
         self.elapsed = elapsed
@@ -181,6 +191,26 @@ class Instrument:
             except Exception as error:  # noqa: BLE001 (a send is never broken by who watches it)
                 self._complain(self._tracer, error)
         return Operation(self, started, sizes, span)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether any sink is worth waiting for with :meth:`flush`."""
+        return bool(self._keepers)
+
+    def flush(self, timeout: float = 1.0) -> bool:
+        """Have all records so far written, so that they outlive the process; tell whether that went. Blocks.
+
+        :param timeout: in seconds; a disk that is full or slow must not stop the work (ADR 0017).
+        """
+        ends = time.monotonic() + timeout
+        all_written = True
+        for keeper in self._keepers:
+            try:
+                all_written &= keeper.flush(max(0.0, ends - time.monotonic()))
+            except Exception as error:  # noqa: BLE001 (the work is never broken by who watches it)
+                self._complain(keeper, error)
+                all_written = False
+        return all_written
 
     def turn(self, namespace: str, entity: str, state: str) -> None:
         """Tell that the health of an entity of the primary has turned: ``healthy``, ``suspect`` or ``engaged``.

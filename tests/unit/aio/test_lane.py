@@ -41,7 +41,7 @@ class FakeLink:
 @pytest.fixture(autouse=True)
 def _fake(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeLink.made, FakeLink.problem = [], None
-    monkeypatch.setattr(module, "Link", FakeLink)
+    monkeypatch.setattr(module, "EntityLink", FakeLink)
 
 
 def lane_of(chores: Chores) -> Lane:

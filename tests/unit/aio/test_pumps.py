@@ -13,7 +13,6 @@ import pytest
 from pairbus.aio.mover import Pace
 from pairbus.aio.pumps import LAST_BURSTS, Syphon
 from pairbus.core.ledger import Kind, Record, Stage
-from pairbus.core.lifecycle import Side
 from pairbus.core.naming import backlog_paths
 from pairbus.core.verdict import facts_of
 from pairbus.instrument.hooks import Instrument
@@ -37,14 +36,12 @@ class Pair:
         self.target = Line(self.primary)
         self.source = Line(self.secondary)
         self.records: list[Record] = []
-        self.faulted: list[tuple[Side, float]] = []
         self.syphon = Syphon(
             self.target,
             self.source,
             QUEUES,
             retry_interval=retry_interval,
             instrument=Instrument([self], client="test", now=utc, elapsed=monotonic),
-            fault=lambda side: self.faulted.append((side, monotonic())),
             pace=Pace(burst=10, room=20),
             random=Random(1),
             monotonic=monotonic,
@@ -181,38 +178,3 @@ async def test_a_bug_does_not_end_a_pump(caplog: pytest.LogCaptureFixture) -> No
     assert pair.primary.ids("orders") == ["a"]
     assert "a bug" in caplog.text
     await pair.syphon.stop()
-
-
-@scene
-async def test_when_one_of_the_pair_ends_the_other_is_faulted_after_five_seconds() -> None:
-    """C1."""
-    pair = Pair()
-    pair.syphon.start()
-    await asyncio.sleep(10)
-    pair.syphon.ended(Side.PRIMARY)
-    await asyncio.sleep(4.9)
-    assert pair.faulted == []
-    await asyncio.sleep(0.2)
-    assert pair.faulted == [(Side.SECONDARY, pytest.approx(15))]
-    await pair.syphon.stop()
-
-
-@pytest.mark.parametrize("both", [True, False])
-def test_nobody_is_faulted_when_both_end_or_the_syphon_does(both: bool) -> None:  # noqa: FBT001
-    """C1."""
-
-    async def play() -> None:
-        pair = Pair()
-        pair.syphon.start()
-        pair.syphon.ended(Side.SECONDARY)
-        await asyncio.sleep(3)
-        if both:
-            pair.syphon.ended(Side.PRIMARY)
-        else:
-            await pair.syphon.stop()
-            pair.syphon.ended(Side.SECONDARY)
-        await asyncio.sleep(10)
-        assert pair.faulted == []
-        await pair.syphon.stop()
-
-    run(play())
