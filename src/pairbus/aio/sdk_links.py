@@ -254,7 +254,7 @@ class QueueLink(Link):
         """Look at messages from this sequence number on, in their encoding: as ``peek_messages``, which loses types."""
         receiver = self._inside
 
-        def read(status: int, answer: Any, description: str, amqp_transport: Any) -> list[bytes]:  # noqa: ANN401
+        def read(status: int, answer: Any, description: str, amqp_transport: Any) -> list[bytes]:
             # The SDK's own handler tells an answer from an error, and decodes what is decoded anew elsewhere.
             cast("Any", mgmt_handlers).peek_op(status, answer, description, receiver, amqp_transport)
             return [bytes(each[b"message"]) for each in answer.value[b"messages"]] if answer.value else []
