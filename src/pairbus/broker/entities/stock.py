@@ -59,15 +59,22 @@ class Stock:
         self._recall()
 
     def _recall(self) -> None:
-        for row in self._store.index(self.id):
-            number = sequence_of(row.key)
-            self.size += row.size
-            if row.state == RowState.SCHEDULED:
+        # There may be a million: an enum's member, looked up for each, would take longer than the rest.
+        scheduled, deferred = int(RowState.SCHEDULED), int(RowState.DEFERRED)
+        base = key_of(self.id, 0)
+        session, push = None, self._line(None).push
+        for key, state, _expires, _due, name, size in self._store.index(self.id):
+            self.size += size
+            if state == scheduled:
                 self._schedule.count += 1
-            elif row.state == RowState.DEFERRED:
-                self.deferred.add(number)
+            elif state == deferred:
+                self.deferred.add(key - base)
             else:
-                self._line(row.session).push(number)
+                if name != session:
+                    session, push = name, self._line(name).push
+                push(key - base)
+        if not self.lines[None]:
+            del self.lines[None]
 
     @property
     def active_count(self) -> int:
