@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from azure.servicebus.aio import ServiceBusClient
-from tests.client.stage import free_port
 from tests.client.test_endings import sockets, start_all_threads_of_the_executor
 from tests.client.twins import KINDS, Twin
+from tests.support.ports import free_port
 
 import pairbus
 from pairbus.aio import NamespaceManager

@@ -14,7 +14,7 @@ from tests.client.twins import KINDS, Twin
 Scenario: TypeAlias = Callable[[Stage], Awaitable[None]]
 Play: TypeAlias = Callable[..., None]
 
-TIMEOUT = 90.0
+TIMEOUT = 180.0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

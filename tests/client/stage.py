@@ -3,7 +3,6 @@
 # ruff: noqa: ANN401 (the options are handed on)
 
 import asyncio
-import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, Self
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient
 from tests.client.twins import Twin
+from tests.support.ports import free_port
 
 from pairbus.aio import MessagingFactory
 from pairbus.core.health import State
@@ -21,7 +21,7 @@ from pairbus.core.naming import namespace_label
 from pairbus.instrument.hooks import Instrument
 from pairbus.testing import EmbeddedBroker, QueueSettings
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 
 
 class Records(list[Record]):
@@ -29,13 +29,6 @@ class Records(list[Record]):
 
     def record(self, record: Record) -> None:
         self.append(record)
-
-
-def free_port() -> int:
-    """Find a port that nobody listens at."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 class Stage:
@@ -160,4 +153,4 @@ def texts(messages: Iterable[ServiceBusMessage]) -> list[str]:
     return [str(message) for message in messages]
 
 
-__all__ = ["Stage", "State", "free_port", "texts"]
+__all__ = ["Stage", "State", "texts"]

@@ -4,7 +4,6 @@
 
 import asyncio
 import gc
-import socket
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,7 +27,7 @@ from pairbus.core.naming import backlog_paths
 from pairbus.core.routing import Destinations
 from pairbus.testing import EmbeddedBroker, QueueSettings
 
-DEADLINE = 60.0
+DEADLINE = 180.0
 
 IGNORED = (
     "ignore:unclosed <socket:ResourceWarning",
@@ -119,14 +118,6 @@ class Pair:
         """Park messages in a backlog queue."""
         async with self.clients[self.secondary].get_queue_sender(queue or self.backlogs[0]) as sender:
             await send(sender, [parked(each, destination) for each in messages])
-
-
-def free_ports() -> tuple[int, int]:
-    """Find two ports that nobody listens at."""
-    with socket.socket() as one, socket.socket() as other:
-        for each in (one, other):
-            each.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]
 
 
 async def send(sender: ServiceBusSender, messages: Sequence[Message]) -> None:

@@ -44,7 +44,7 @@ async def start_all_threads_of_the_executor() -> None:
 
 
 def test_open_pair_send_close_leaves_nothing_behind(play: Play) -> None:
-    """The short one; ten thousand times in tests/chaos."""
+    """C2: the short one; ten thousand times in tests/chaos."""
 
     async def scenario(stage: Stage) -> None:
         async def cycle() -> None:

@@ -113,10 +113,17 @@ class Unwilling:
         self.fully_qualified_namespace = namespace
         self._errors = list(errors)
 
-    async def get_queue(self, _name: str) -> None:
+    def get_queue(self, _name: str) -> None:
         error = self._errors.pop(0)
         if error is not None:
             raise error
+
+
+class UnwillingAio(Unwilling):
+    """The same, to be awaited."""
+
+    async def get_queue(self, name: str) -> None:  # type: ignore[override]
+        super().get_queue(name)
 
 
 @pytest.mark.parametrize(
@@ -128,12 +135,13 @@ class Unwilling:
     ],
 )
 def test_b5_a_queue_that_cannot_be_reached_is_left_out(
-    play_aio: Play, errors: tuple[Exception | None, ...], refused: str | None
+    play: Play, errors: tuple[Exception | None, ...], refused: str | None
 ) -> None:
     """B5: pairing fails only when none is left or access is denied."""
 
     async def scenario(stage: Stage) -> None:
-        stage.manager = Unwilling(stage.other.fully_qualified_namespace, *errors)  # type: ignore[assignment]
+        kind = UnwillingAio if stage.twin.kind == "aio" else Unwilling
+        stage.manager = kind(stage.other.fully_qualified_namespace, *errors)  # type: ignore[assignment]
         if refused is not None:
             with pytest.raises(PairingError, match=refused):
                 await stage.pair()
@@ -151,7 +159,7 @@ def test_b5_a_queue_that_cannot_be_reached_is_left_out(
         finally:
             stage.manager = manager
 
-    play_aio(restoring, pairing=UNPAIRED)
+    play(restoring, pairing=UNPAIRED)
 
 
 def test_e3_our_properties_are_refused_before_anything_is_sent(play: Play) -> None:

@@ -245,7 +245,7 @@ def test_s9_scheduling_works_healthy_and_engaged_says_that_there_is_no_number(pl
     play(scenario)
 
 
-def test_g4_a_session_queue_is_pinged_with_a_session(play_aio: Play) -> None:
+def test_g4_a_session_queue_is_pinged_with_a_session(play: Play) -> None:
     """G1 to G4: the ping ends failover for all senders, and nobody ever receives it."""
 
     async def scenario(stage: Stage) -> None:
@@ -259,7 +259,7 @@ def test_g4_a_session_queue_is_pinged_with_a_session(play_aio: Play) -> None:
         assert texts(await stage.take(count=1, session_id="s")) == ["three"]
         assert len(await stage.parked(2)) == 2
 
-    play_aio(scenario, queues={"orders": QueueSettings(requires_session=True)})
+    play(scenario, queues={"orders": QueueSettings(requires_session=True)})
 
 
 def test_s5_a_backlog_queue_that_fails_is_pulled_and_another_is_used(play_aio: Play) -> None:

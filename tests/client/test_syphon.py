@@ -16,7 +16,8 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpM
 from azure.servicebus.exceptions import MessageLockLostError, OperationTimeoutError
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from tests.client.syphoning import IGNORED, Pair, count_of, free_ports, receive, send, until
+from tests.client.syphoning import IGNORED, Pair, count_of, receive, send, until
+from tests.support.ports import free_port
 
 from pairbus.aio.messages import parked
 from pairbus.aio.mover import Mover
@@ -410,7 +411,7 @@ def test_a_broker_that_is_killed_in_the_middle_of_a_drain_costs_no_message(victi
     """Y1: kill -9, twice; every message arrives."""
 
     async def play() -> None:
-        ports = free_ports()
+        ports = free_port(), free_port()
         async with Pair(backlogs=2, data=tmp_path, ports=ports) as pair:
             for index, queue in enumerate(pair.backlogs):
                 await pair.park(texts(f"m{index}-", 600), queue=queue)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from tests.client.syphoning import Pair, free_ports
+from tests.client.syphoning import Pair
+from tests.support.ports import free_port
 
 from pairbus import NamespaceManager
 from pairbus.core.ledger import Kind, Outcome, Stage
@@ -45,7 +46,7 @@ def test_k1_every_message_that_was_completed_is_in_the_ledger(after: int, tmp_pa
             await pair.park([ServiceBusMessage(f"{n}") for n in range(MESSAGES // len(pair.backlogs))], queue=queue)
 
     async def play() -> None:
-        async with Pair(backlogs=3, data=tmp_path, ports=free_ports()) as pair:
+        async with Pair(backlogs=3, data=tmp_path, ports=(free_port(), free_port())) as pair:
             await park(pair)
             ends = [pair.primary.connection_string, pair.secondary.connection_string]
             command = [sys.executable, "-c", SYPHON, *ends, str(tmp_path / "ledger"), *pair.backlogs]

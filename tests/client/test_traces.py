@@ -59,3 +59,18 @@ def test_k1_a_parked_messages_trace_goes_on_to_its_destination(play: Play) -> No
         pairing={"enable_syphon": True, "backlog_queue_count": 1},
         factory={"instrument": Instrument([records], tracer=Traces(provider), client="test")},
     )
+
+
+def test_y2_an_idle_syphon_costs_one_long_poll_for_each_queue(play: Play) -> None:
+    """Y2: nothing is asked twice while nothing comes; and when it is closed, it does not wait for the poll's end."""
+
+    async def scenario(stage: Stage) -> None:
+        async with stage.factory.get_queue_sender("orders") as sender:
+            for number in range(20):
+                await sender.send_messages(ServiceBusMessage(f"{number}"))
+        await stage.factory.close()
+        polls = [each.entity for each in stage.records if each.stage is At.IDLE]
+        assert sorted(polls) == [f"{stage.backlog}/{index}" for index in range(2)]
+        assert not any(each.stage is At.SYPHON for each in stage.records)
+
+    play(scenario, pairing={"enable_syphon": True})
