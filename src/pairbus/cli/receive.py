@@ -25,6 +25,10 @@ SECONDS: Final = 15.0
 """The deadline of each step, beyond the time that it waits for messages."""
 
 
+LAST_LOOK: Final = 0.2
+"""How long a message may be on its way that the broker has forgotten already, in seconds."""
+
+
 class Mode(enum.Enum):
     """What becomes of a message at the broker."""
 
@@ -142,6 +146,7 @@ async def _receive(
     from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusReceiveMode
 
     from pairbus.aio.sdk_links import QueueLink
+    from pairbus.amqp import Message
 
     settled = mode is Mode.RECEIVE_AND_DELETE
     options: dict[str, Any] = {
@@ -161,7 +166,9 @@ async def _receive(
             while most is None or count.written < most:
                 burst = BURST if most is None else min(BURST, most - count.written)
                 if not await _burst(link, burst, wait, count, settled=settled):
-                    return
+                    break
+            if settled:
+                _write(Message(payload) for _, payload in await link.do(SECONDS, link.take_rest(LAST_LOOK)))
         finally:
             await link.close()
 

@@ -108,6 +108,8 @@ def send(
         if inputs.standard_input or inputs.files or len(inputs.arguments) != 1:
             raise typer.BadParameter("an id is for one message, given as an argument", param_hint="--id")
         defaults["message_id"] = message_id
+    if failed is not None and any(failed.resolve() == path.resolve() for path in inputs.files):
+        raise typer.BadParameter("it is one of the files that are read", param_hint="--failed")
     seconds = duration("--timeout", timeout)
     if not seconds:
         raise typer.BadParameter("it must be more than 0", param_hint="--timeout")
