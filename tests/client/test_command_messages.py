@@ -278,3 +278,15 @@ def test_standard_input_is_sent_as_it_comes(pairbus: Shell) -> None:
         sending.send_signal(signal.SIGINT)
         out, errors = sending.communicate(timeout=30)
     assert (sending.returncode, out, errors) == (130, "1 sent, 0 parked, 0 failed\n", "interrupted\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this machine has no disk that is always full")
+def test_a_full_disk_loses_nothing(pairbus: Shell) -> None:
+    assert pairbus("send", "orders", "one", "--id", "1", **UNPAIRED).code == 0
+    environment = {**os.environ, "PAIRBUS_PRIMARY_CONNECTION_STRING": pairbus.primary}
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "pairbus", "receive", "orders"]
+        ended = subprocess.run(command, check=False, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("error: the output cannot be written: No space left on device")
+    assert len(pairbus("receive", "orders").out.splitlines()) == 1

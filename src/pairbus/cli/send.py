@@ -59,7 +59,9 @@ def send(
     ] = None,
     prop: Annotated[
         list[str] | None,
-        typer.Option("--property", "-p", help="An application property: name=text, or name:=JSON for another type."),
+        typer.Option(
+            "--property", "-p", metavar="NAME=TEXT", help="An application property; name:=JSON for another type."
+        ),
     ] = None,
     keep_going: Annotated[
         bool, typer.Option("--keep-going", help="Send the good lines although there are bad.")
