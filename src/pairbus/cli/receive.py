@@ -184,7 +184,12 @@ async def _burst(link: "QueueLink", most: int, wait: float, count: _Count, *, se
     got = await link.do(wait + SECONDS, take(most, max(wait, 0.01)))
     if not got:
         return time.monotonic() - began < wait
-    _write(Message(payload) for _, payload in got)
+    try:
+        _write(Message(payload) for _, payload in got)
+    except (OSError, typer.Exit):
+        if not settled:  # others need not wait until the locks end
+            await link.do(SECONDS, link.settle_run([message for message, _ in got], "abandon"))
+        raise
     count.written += len(got)
     if not settled:
         try:
