@@ -6,12 +6,29 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.client.commanding import UNPAIRED, Shell, broker, pairbus
 
 __all__ = ["broker", "pairbus"]
 
+TYPED = {
+    "text": "grüße",
+    "int": 3,
+    "long": {"type": "long", "value": 3},
+    "big": 1 << 40,
+    "double": 1.5,
+    "flag": True,
+    "nothing": None,
+    "binary": {"type": "binary", "value": "AAH/"},
+    "uuid": {"type": "uuid", "value": "12345678-1234-5678-1234-567812345678"},
+    "when": {"type": "timestamp", "value": "2026-01-31T12:00:00.250Z"},
+    "ulong": {"type": "ulong", "value": 1 << 63},
+    "short": {"type": "short", "value": -2},
+    "symbol": {"type": "symbol", "value": "sym"},
+    "float": {"type": "float", "value": 0.5},
+}
 EVERYTHING = {
     "message_id": "m-1",
     "session_id": "table-4",
@@ -24,22 +41,7 @@ EVERYTHING = {
     "content_encoding": "identity",
     "partition_key": "table-4",
     "time_to_live": 3600.5,
-    "application_properties": {
-        "text": "grüße",
-        "int": 3,
-        "long": {"type": "long", "value": 3},
-        "big": 1 << 40,
-        "double": 1.5,
-        "flag": True,
-        "nothing": None,
-        "binary": {"type": "binary", "value": "AAH/"},
-        "uuid": {"type": "uuid", "value": "12345678-1234-5678-1234-567812345678"},
-        "when": {"type": "timestamp", "value": "2026-01-31T12:00:00.250Z"},
-        "ulong": {"type": "ulong", "value": 1 << 63},
-        "short": {"type": "short", "value": -2},
-        "symbol": {"type": "symbol", "value": "sym"},
-        "float": {"type": "float", "value": 0.5},
-    },
+    "application_properties": TYPED,
 }
 
 BODIES = (
@@ -151,14 +153,19 @@ def test_s4_paired_messages_are_parked_while_the_primary_is_away_and_status_tell
     assert "orders 2" in told.out
     assert "missing" in told.out
     assert "2 messages to be carried home, the oldest for" in told.out
+    typed = {"body": "typed", "session_id": "s", "application_properties": TYPED}
+    options = ["--failover-interval", "0s", "--backlog-queues", "2"]
+    assert pairbus("send", "orders", *options, stdin=lines(typed)).out == "0 sent, 1 parked, 0 failed\n"
     unpaired = pairbus("send", "orders", "three", **UNPAIRED)
     assert (unpaired.code, unpaired.out) == (1, "0 sent, 0 parked, 1 failed\n")
     assert "check the connection string's endpoint and the network" in unpaired.err
+    parked: list[dict[str, Any]] = []
     for index in range(2):
         taken = pairbus("receive", f"{pairbus.backlog}/{index}", "--all", "--wait", "0.2s", "--on", "secondary")
-        assert all(
-            json.loads(line)["application_properties"]["x-ms-path"] == "orders" for line in taken.out.splitlines()
-        )
+        parked += map(json.loads, taken.out.splitlines())
+    assert [each["application_properties"]["x-ms-path"] for each in parked] == ["orders"] * 3
+    (whole,) = [each["application_properties"] for each in parked if each["body"] == "typed"]
+    assert whole == {**TYPED, "x-ms-path": "orders", "x-ms-sessionid": "s"}
 
 
 def test_sessions_subscriptions_and_sub_queues(pairbus: Shell) -> None:
@@ -190,6 +197,7 @@ def test_sessions_subscriptions_and_sub_queues(pairbus: Shell) -> None:
         (["send", "orders", "x", "y", "--id", "1"], {}, "an id is for one message"),
         (["send", "orders", "x", "--schedule", "2026-99-01"], {}, "is no time"),
         (["send", "orders", "--file", "nowhere.jsonl"], {}, "nowhere.jsonl: No such file"),
+        (["send", "orders", "--file", "a", "--failed", "./a"], {}, "it is one of the files that are read"),
         (["receive", "orders", "--session", "a", "--next-session"], {}, "either --session or --next-session"),
     ],
 )
@@ -270,3 +278,15 @@ def test_standard_input_is_sent_as_it_comes(pairbus: Shell) -> None:
         sending.send_signal(signal.SIGINT)
         out, errors = sending.communicate(timeout=30)
     assert (sending.returncode, out, errors) == (130, "1 sent, 0 parked, 0 failed\n", "interrupted\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this machine has no disk that is always full")
+def test_a_full_disk_loses_nothing(pairbus: Shell) -> None:
+    assert pairbus("send", "orders", "one", "--id", "1", **UNPAIRED).code == 0
+    environment = {**os.environ, "PAIRBUS_PRIMARY_CONNECTION_STRING": pairbus.primary}
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "pairbus", "receive", "orders"]
+        ended = subprocess.run(command, check=False, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("error: the output cannot be written: No space left on device")
+    assert len(pairbus("receive", "orders").out.splitlines()) == 1

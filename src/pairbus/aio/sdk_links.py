@@ -250,6 +250,16 @@ class QueueLink(Link):
         messages = await self.receiver.receive_messages(most, max_wait_time=wait)
         return [(message, self._payloads.pop(_tag_of(message))[0]) for message in messages]
 
+    async def take_rest(self, wait: float) -> list[tuple[ServiceBusReceivedMessage, bytes]]:
+        """Ask for no more messages, and return those that were on their way: the broker has forgotten them."""
+        loop, handler = asyncio.get_running_loop(), self._inside._handler
+        await self._link.flow(link_credit=0)
+        ends = loop.time() + wait
+        while loop.time() < ends:
+            await handler.do_work_async()
+        there = handler._received_messages.qsize()
+        return await self.take(there, _LEAST_WAIT) if there else []
+
     async def peek(self, most: int, first: int, seconds: float) -> list[bytes]:
         """Look at messages from this sequence number on, in their encoding: as ``peek_messages``, which loses types."""
         receiver = self._inside

@@ -44,14 +44,15 @@ DestinationOption: TypeAlias = Annotated[
 OlderOption: TypeAlias = Annotated[str | None, typer.Option(metavar="DURATION", help="Only those older than this.")]
 NewerOption: TypeAlias = Annotated[str | None, typer.Option(metavar="DURATION", help="Only those younger than this.")]
 PropertyOption: TypeAlias = Annotated[
-    list[str] | None, typer.Option("--property", "-p", help="Only those with this application property: name=value.")
+    list[str] | None,
+    typer.Option("--property", "-p", metavar="NAME=VALUE", help="Only those with this application property."),
 ]
-IdOption: TypeAlias = Annotated[list[str] | None, typer.Option("--id", help="Only this message.")]
+IdOption: TypeAlias = Annotated[list[str] | None, typer.Option("--id", metavar="ID", help="Only this message.")]
 SequenceOption: TypeAlias = Annotated[
-    list[int] | None, typer.Option("--sequence", help="Only the one with this sequence number.")
+    list[int] | None, typer.Option("--sequence", metavar="NUMBER", help="Only the one with this sequence number.")
 ]
 MaxOption: TypeAlias = Annotated[
-    int | None, typer.Option("--max", "-n", min=1, help="How many at most, of each queue.")
+    int | None, typer.Option("--max", "-n", min=1, metavar="N", help="How many at most, of each queue.")
 ]
 DryRunOption: TypeAlias = Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")]
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON instead of words.")]

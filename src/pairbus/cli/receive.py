@@ -13,7 +13,7 @@ import typer
 
 from pairbus.cli.connecting import Connection, OnOption, PrimaryOption, SecondaryOption, Side, chosen
 from pairbus.cli.parsing import duration
-from pairbus.cli.running import FAILED, counted, explained, run, say
+from pairbus.cli.running import FAILED, counted, explained, fail, pipe_is_broken, run, say
 
 if TYPE_CHECKING:
     from pairbus.aio.sdk_links import QueueLink
@@ -23,6 +23,10 @@ BURST: Final = 100
 """How many messages are under lock at once: they must be written before their locks end."""
 SECONDS: Final = 15.0
 """The deadline of each step, beyond the time that it waits for messages."""
+
+
+LAST_LOOK: Final = 0.2
+"""How long a message may be on its way that the broker has forgotten already, in seconds."""
 
 
 class Mode(enum.Enum):
@@ -55,19 +59,21 @@ class _Count:
 def receive(
     entity: Annotated[str, typer.Argument(help="The queue, or the topic of the subscription.")],
     subscription: Annotated[str | None, typer.Option("--subscription", "-s", help="One of the topic.")] = None,
-    most: Annotated[int, typer.Option("--max", "-n", min=1, help="How many messages at most.")] = 1,
+    most: Annotated[int, typer.Option("--max", "-n", min=1, metavar="N", help="How many messages at most.")] = 1,
     everything: Annotated[bool, typer.Option("--all", help="All messages, until none has come for --wait.")] = False,
     wait: Annotated[str, typer.Option(metavar="DURATION", help="How long to wait for the next message.")] = "5s",
     mode: Annotated[
         Mode, typer.Option(help="peek-lock completes a message once its line is written; peek only looks.")
     ] = Mode.PEEK_LOCK,
     peek: Annotated[bool, typer.Option("--peek", help="Only look: the same as --mode peek.")] = False,
-    sub_queue: Annotated[SubQueue | None, typer.Option(help="A queue that belongs to the entity.")] = None,
+    sub_queue: Annotated[SubQueue | None, typer.Option(help="Its dead-letter or transfer-dead-letter queue.")] = None,
     session: Annotated[str | None, typer.Option(help="Receive from this session.")] = None,
     next_session: Annotated[
         bool, typer.Option("--next-session", help="Receive from the next session that has messages.")
     ] = False,
-    first: Annotated[int, typer.Option("--from", min=1, help="peek: from this sequence number on.")] = 1,
+    first: Annotated[
+        int, typer.Option("--from", min=1, metavar="NUMBER", help="peek: from this sequence number on.")
+    ] = 1,
     on: OnOption = Side.PRIMARY,
     primary: PrimaryOption = None,
     secondary: SecondaryOption = None,
@@ -142,6 +148,7 @@ async def _receive(
     from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusReceiveMode
 
     from pairbus.aio.sdk_links import QueueLink
+    from pairbus.amqp import Message
 
     settled = mode is Mode.RECEIVE_AND_DELETE
     options: dict[str, Any] = {
@@ -161,7 +168,9 @@ async def _receive(
             while most is None or count.written < most:
                 burst = BURST if most is None else min(BURST, most - count.written)
                 if not await _burst(link, burst, wait, count, settled=settled):
-                    return
+                    break
+            if settled:
+                _write(Message(payload) for _, payload in await link.do(SECONDS, link.take_rest(LAST_LOOK)))
         finally:
             await link.close()
 
@@ -175,7 +184,12 @@ async def _burst(link: "QueueLink", most: int, wait: float, count: _Count, *, se
     got = await link.do(wait + SECONDS, take(most, max(wait, 0.01)))
     if not got:
         return time.monotonic() - began < wait
-    _write(Message(payload) for _, payload in got)
+    try:
+        _write(Message(payload) for _, payload in got)
+    except (OSError, typer.Exit):
+        if not settled:  # others need not wait until the locks end
+            await link.do(SECONDS, link.settle_run([message for message, _ in got], "abandon"))
+        raise
     count.written += len(got)
     if not settled:
         try:
@@ -197,6 +211,12 @@ def _no_session(error: Exception) -> bool:
 def _write(messages: "Iterable[Message]") -> None:
     from pairbus.aio.documents import document_of
 
-    for message in messages:
-        sys.stdout.write(json.dumps(document_of(message), ensure_ascii=False) + "\n")
-    sys.stdout.flush()
+    try:
+        for message in messages:
+            sys.stdout.write(json.dumps(document_of(message), ensure_ascii=False) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        pipe_is_broken()  # what is left in the buffer can be written no more than the rest
+        fail(f"the output cannot be written: {error.strerror}; what was not written is still in the queue")

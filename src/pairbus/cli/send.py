@@ -59,7 +59,9 @@ def send(
     ] = None,
     prop: Annotated[
         list[str] | None,
-        typer.Option("--property", "-p", help="An application property: name=text, or name:=JSON for another type."),
+        typer.Option(
+            "--property", "-p", metavar="NAME=TEXT", help="An application property; name:=JSON for another type."
+        ),
     ] = None,
     keep_going: Annotated[
         bool, typer.Option("--keep-going", help="Send the good lines although there are bad.")
@@ -108,6 +110,8 @@ def send(
         if inputs.standard_input or inputs.files or len(inputs.arguments) != 1:
             raise typer.BadParameter("an id is for one message, given as an argument", param_hint="--id")
         defaults["message_id"] = message_id
+    if failed is not None and any(failed.resolve() == path.resolve() for path in inputs.files):
+        raise typer.BadParameter("it is one of the files that are read", param_hint="--failed")
     seconds = duration("--timeout", timeout)
     if not seconds:
         raise typer.BadParameter("it must be more than 0", param_hint="--timeout")
