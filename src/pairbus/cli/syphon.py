@@ -226,9 +226,10 @@ async def _engine(wanted: Wanted, accounts: "Accounts", console: Console) -> "As
 
         yield LocalEngine(wanted.primary, wanted.secondary, accounts)
         return
-    from pairbus.spark.session import spark_session
+    from pairbus.spark.session import is_provided, spark_session
 
     with console.status("Starting Spark ..."):
+        provided = await asyncio.to_thread(is_provided)
         spark = await asyncio.to_thread(spark_session, "pairbus syphon", master=wanted.master, ui=wanted.ui)
     try:
         from pairbus.spark.desk import Desk
@@ -241,7 +242,8 @@ async def _engine(wanted: Wanted, accounts: "Accounts", console: Console) -> "As
         async with Desk(accounts, bind=bind, host=host) as desk:
             yield SparkEngine(spark, desk, wanted.primary, wanted.secondary)
     finally:
-        await asyncio.to_thread(spark.stop)
+        if not provided:
+            await asyncio.to_thread(spark.stop)
 
 
 def _stop_on_signals(stop: asyncio.Event) -> None:
