@@ -124,7 +124,9 @@ def syphon(
     except PairbusError:
         raise
     except Exception as error:
-        raise PairbusError(f"the syphon has ended: {_short(error)}") from error
+        from pairbus.spark.session import reason_of
+
+        raise PairbusError(f"the syphon has ended: {reason_of(error)}") from error
     raise typer.Exit(code)
 
 
@@ -138,11 +140,6 @@ def _host(side: str, connection_string: str) -> str:
             f"the connection string of the {side} cannot be read: copy it whole, as the portal shows it "
             "(Endpoint=sb://...;SharedAccessKeyName=...;SharedAccessKey=...)"
         ) from None
-
-
-def _short(error: BaseException) -> str:
-    """Say what is wrong in a line; of an error of Java's there are pages."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _depths(wanted: Wanted) -> "Depths":

@@ -133,13 +133,23 @@ def _start(conf: "SparkConf", master: str) -> None:
                 said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
                 reason = said[-1] if said else "it said nothing"
                 raise SparkUnavailableError(f"Spark does not start: {reason} (all it said is in {log})") from None
-    SparkContext(conf=conf, gateway=gateway)
+    try:
+        SparkContext(conf=conf, gateway=gateway)
+    except Exception as error:
+        raise SparkUnavailableError(f"Spark does not start at {master!r}: {reason_of(error)}") from error
+
+
+def reason_of(error: BaseException) -> str:
+    """Say what is wrong in a line; an error that comes from Java has pages."""
+    lines = str(error).strip().splitlines()
+    return next((line[2:] for line in lines if line.startswith(": ")), lines[0] if lines else type(error).__name__)
 
 
 def _log_file() -> Path:
     directory = user_directory("XDG_STATE_HOME", ".local/state")
     for old in sorted(directory.glob("spark-*.log"))[: -KEPT_LOGS + 1]:
-        old.unlink(missing_ok=True)
+        if not Path("/proc", old.stem.rpartition("-")[2]).exists():  # somebody may run for months
+            old.unlink(missing_ok=True)
     return directory / f"spark-{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}.log"
 
 
