@@ -168,7 +168,7 @@ class LocalEngine:
         self._rounds += 1
         name = f"local/{self._rounds}"
         shares = [share for task in tasks for share in task]
-        account = _Directly(self._accounts, end)
+        account = Directly(self._accounts, end)
         try:
             async with (
                 open_transport(self._primary, self._transport) as target,
@@ -179,17 +179,22 @@ class LocalEngine:
             self._accounts.close(name)
 
 
-class _Directly:
-    """The account of a carrier in this process."""
+class Directly:
+    """The account of a carrier in this process.
+
+    :param end: set when the work wants to be shared out anew.
+    """
 
     def __init__(self, accounts: Accounts, end: asyncio.Event) -> None:
         self._accounts = accounts
         self._end = end
 
     async def enter(self, entry: Entry) -> None:
+        """Write an entry."""
         await self._accounts.enter(entry)
 
     async def ask_for_new_shares(self) -> None:
+        """End the round."""
         self._end.set()
 
 

@@ -124,7 +124,9 @@ def syphon(
     except PairbusError:
         raise
     except Exception as error:
-        raise PairbusError(f"the syphon has ended: {_short(error)}") from error
+        from pairbus.spark.session import reason_of
+
+        raise PairbusError(f"the syphon has ended: {reason_of(error)}") from error
     raise typer.Exit(code)
 
 
@@ -138,11 +140,6 @@ def _host(side: str, connection_string: str) -> str:
             f"the connection string of the {side} cannot be read: copy it whole, as the portal shows it "
             "(Endpoint=sb://...;SharedAccessKeyName=...;SharedAccessKey=...)"
         ) from None
-
-
-def _short(error: BaseException) -> str:
-    """Say what is wrong in a line; of an error of Java's there are pages."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _depths(wanted: Wanted) -> "Depths":
@@ -226,9 +223,10 @@ async def _engine(wanted: Wanted, accounts: "Accounts", console: Console) -> "As
 
         yield LocalEngine(wanted.primary, wanted.secondary, accounts)
         return
-    from pairbus.spark.session import spark_session
+    from pairbus.spark.session import is_provided, spark_session
 
     with console.status("Starting Spark ..."):
+        provided = await asyncio.to_thread(is_provided)
         spark = await asyncio.to_thread(spark_session, "pairbus syphon", master=wanted.master, ui=wanted.ui)
     try:
         from pairbus.spark.desk import Desk
@@ -241,7 +239,8 @@ async def _engine(wanted: Wanted, accounts: "Accounts", console: Console) -> "As
         async with Desk(accounts, bind=bind, host=host) as desk:
             yield SparkEngine(spark, desk, wanted.primary, wanted.secondary)
     finally:
-        await asyncio.to_thread(spark.stop)
+        if not provided:
+            await asyncio.to_thread(spark.stop)
 
 
 def _stop_on_signals(stop: asyncio.Event) -> None:

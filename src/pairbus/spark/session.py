@@ -49,19 +49,21 @@ def spark_session(
     :param settings: more settings of Spark. They are no place for secrets: Spark shows them in its process's arguments.
     :raises SparkUnavailableError: Spark or Java is not installed, or Spark does not start.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-            from pyspark import SparkConf, SparkContext  # noqa: PLC0415 (an extra, and slow to import)
-            from pyspark.sql import SparkSession  # noqa: PLC0415
-    except ImportError as error:
-        raise SparkUnavailableError(f"Spark is not installed ({error}); pip install 'pairbus[spark]'") from None
+    with warnings.catch_warnings():  # pairbus uses nothing of pandas
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        return _session(app_name, master, {"spark.ui.enabled": str(ui).lower(), **(settings or {})})
+
+
+def _session(app_name: str, master: str, settings: Mapping[str, str]) -> "SparkSession":
+    _check_installed()
+    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 (an extra, and slow to import)
+    from pyspark.sql import SparkSession  # noqa: PLC0415
 
     active = SparkSession.getActiveSession()
     if active is not None:
         return active
     conf = SparkConf()
-    for name, value in {**SETTINGS, "spark.ui.enabled": str(ui).lower(), **(settings or {})}.items():
+    for name, value in {**SETTINGS, **settings}.items():
         conf.set(name, value)
     conf.setAppName(app_name)
     if not _is_submitted():
@@ -73,9 +75,24 @@ def spark_session(
     return SparkSession.builder.config(conf=conf).getOrCreate()
 
 
+def _check_installed() -> None:
+    try:
+        importlib.import_module("pyspark.sql")
+    except ImportError as error:
+        raise SparkUnavailableError(f"Spark is not installed ({error}); pip install 'pairbus[spark]'") from None
+
+
 def is_local(master: str) -> bool:
     """Tell whether a master is this machine."""
     return master.startswith("local")
+
+
+def is_provided() -> bool:
+    """Tell whether Spark is there already, after ``spark-submit`` or as a session: then it is not ours to stop."""
+    _check_installed()
+    from pyspark.sql import SparkSession  # noqa: PLC0415
+
+    return _is_submitted() or SparkSession.getActiveSession() is not None
 
 
 def _is_submitted() -> bool:
@@ -116,13 +133,23 @@ def _start(conf: "SparkConf", master: str) -> None:
                 said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
                 reason = said[-1] if said else "it said nothing"
                 raise SparkUnavailableError(f"Spark does not start: {reason} (all it said is in {log})") from None
-    SparkContext(conf=conf, gateway=gateway)
+    try:
+        SparkContext(conf=conf, gateway=gateway)
+    except Exception as error:
+        raise SparkUnavailableError(f"Spark does not start at {master!r}: {reason_of(error)}") from error
+
+
+def reason_of(error: BaseException) -> str:
+    """Say what is wrong in a line; an error that comes from Java has pages."""
+    lines = str(error).strip().splitlines()
+    return next((line[2:] for line in lines if line.startswith(": ")), lines[0] if lines else type(error).__name__)
 
 
 def _log_file() -> Path:
     directory = user_directory("XDG_STATE_HOME", ".local/state")
     for old in sorted(directory.glob("spark-*.log"))[: -KEPT_LOGS + 1]:
-        old.unlink(missing_ok=True)
+        if not Path("/proc", old.stem.rpartition("-")[2]).exists():  # somebody may run for months
+            old.unlink(missing_ok=True)
     return directory / f"spark-{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}.log"
 
 

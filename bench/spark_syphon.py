@@ -1,0 +1,139 @@
+"""The syphon on Spark beside the same mover in plain processes: parked messages a second.
+
+Messages of 1 KB, over ten backlog queues, from one broker to a queue of another; the brokers run in processes of their
+own and keep everything in memory. Spark is warm: a first, small backlog is drained before the one that is measured. The
+plain processes, two of them with five queues each, have been started and have imported everything, too. Each opens
+its links within the time that is measured. Then Spark clusters of one and of two executors, and the whole command with
+nothing to do, the start of Java included.
+
+Run by ``make bench``; ``--full`` takes 40,000 messages.
+"""
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+from tests.spark.stage import Pair, for_orders, pair
+
+from pairbus.aio.accounts import Accounts
+from pairbus.aio.carrier import Carrier, Orders
+from pairbus.aio.drain import Directly, Drain
+from pairbus.aio.transports import open_transport
+from pairbus.core.slots import Share
+from pairbus.spark.desk import Desk
+from pairbus.spark.session import spark_session
+from pairbus.spark.syphon import SparkEngine
+
+QUEUES = 10
+WARM_UP = 500
+WANTED, WANTED_SCALE, WANTED_START = 0.8, 1.7, 12.0
+
+
+def fill(stage: Pair, messages: int) -> None:
+    """Park messages in all queues alike."""
+    each = messages // QUEUES
+    asyncio.run(stage.park([m for queue in range(QUEUES) for m in for_orders(each, queue)], b"x" * 1024))
+
+
+def told(name: str, messages: int, seconds: float) -> float:
+    """Say how fast it was."""
+    print(f"{name:<36} {messages:>7,} messages {seconds:>7.1f} s {messages / seconds:>8,.0f}/s")
+    return messages / seconds
+
+
+def by_hand(primary: str, secondary: str, shares: Sequence[Share]) -> int:
+    """Carry some shares in this process."""
+
+    async def carry() -> int:
+        accounts = Accounts()
+        async with open_transport(primary) as target, open_transport(secondary) as source:
+            end = asyncio.Event()
+            account, orders = Directly(accounts, end), Orders(once=True, wait=5.0)
+            await Carrier("process", shares, source=source, target=target, account=account, orders=orders).run(end)
+        return accounts.total().tally.delivered
+
+    return asyncio.run(carry())
+
+
+def plain_processes(messages: int) -> float:
+    """Measure two processes with five queues each."""
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool, pair(QUEUES, process=True) as stage:
+        for size in (WARM_UP, messages):
+            fill(stage, size)
+            shares = [Share(queue, 0, size // QUEUES) for queue in stage.queues]
+            began = time.perf_counter()
+            halves = [
+                pool.submit(by_hand, stage.primary.connection_string, stage.secondary.connection_string, shares[n::2])
+                for n in range(2)
+            ]
+            moved = sum(half.result() for half in halves)
+            seconds = time.perf_counter() - began
+            assert moved == size, moved
+    return told("two plain processes", messages, seconds)
+
+
+def on_spark(master: str, messages: int) -> float:
+    """Measure a warm Spark."""
+    spark = spark_session("bench", master=master)
+
+    async def drain(stage: Pair) -> float:
+        stage.accounts = Accounts()
+        async with Desk(stage.accounts, bind="127.0.0.1", host="127.0.0.1") as desk:
+            engine = SparkEngine(spark, desk, stage.primary.connection_string, stage.secondary.connection_string)
+            began = time.perf_counter()
+            await Drain(stage.depths(), engine, stage.accounts, stop=asyncio.Event()).once()
+            return time.perf_counter() - began
+
+    seconds = 0.0
+    with pair(QUEUES, process=True) as stage:
+        for size in (WARM_UP, messages):
+            fill(stage, size)
+            seconds = asyncio.run(drain(stage))
+            assert stage.accounts.total().tally.delivered == size
+    spark.stop()
+    return told(f"Spark, {master}", messages, seconds)
+
+
+def nothing_to_do() -> float:
+    """Measure the whole command with an empty backlog, the second time: Java has remembered its classes by then."""
+    with pair(QUEUES, process=True) as stage:
+        environment = {
+            **os.environ,
+            "PAIRBUS_PRIMARY_CONNECTION_STRING": stage.primary.connection_string,
+            "PAIRBUS_SECONDARY_CONNECTION_STRING": stage.secondary.connection_string,
+        }
+        seconds = 0.0
+        for _ in range(2):
+            began = time.perf_counter()
+            subprocess.run(
+                [sys.executable, "-m", "pairbus", "syphon", "--once", "--json"],
+                env=environment,
+                check=True,
+                stdout=subprocess.DEVNULL,
+            )
+            seconds = time.perf_counter() - began
+    return seconds
+
+
+def main(messages: int) -> None:
+    """Measure them all, and say how they compare."""
+    plain = plain_processes(messages)
+    ratio = on_spark("local[2]", messages) / plain
+    one = on_spark("local-cluster[1,1,1024]", messages)
+    scale = on_spark("local-cluster[2,1,1024]", messages) / one
+    start = nothing_to_do()
+    print(f"Spark / plain processes: {ratio:.2f} (wanted: {WANTED:g} or more)")
+    print(f"two executors / one: {scale:.2f} (wanted: {WANTED_SCALE:g} or more)")
+    print(f"pairbus syphon --once, nothing parked: {start:.1f} s (wanted: less than {WANTED_START:g})")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--full", action="store_true", help="40,000 messages")
+    main(40_000 if parser.parse_args().full else 10_000)
