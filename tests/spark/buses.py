@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusSubQueue
 from azure.servicebus.aio import ServiceBusClient as AsyncClient
@@ -33,12 +32,12 @@ def send_many(broker: EmbeddedBroker, entity: str, bodies: Sequence[str]) -> Non
         sender.send_messages([ServiceBusMessage(body, message_id=body) for body in bodies])
 
 
-def receive(broker: EmbeddedBroker, entity: str, count: int, **options: Any) -> list[ServiceBusReceivedMessage]:
+def receive(broker: EmbeddedBroker, entity: str, count: int) -> list[ServiceBusReceivedMessage]:
     """Receive exactly so many messages, and complete them."""
     got: list[ServiceBusReceivedMessage] = []
     with (
         ServiceBusClient.from_connection_string(broker.connection_string) as client,
-        client.get_queue_receiver(entity, **options) as receiver,
+        client.get_queue_receiver(entity) as receiver,
     ):
         while len(got) < count:
             some = receiver.receive_messages(count - len(got), max_wait_time=10)

@@ -1,8 +1,11 @@
 """Rows become messages: which columns there may be, what their values become, and which ids they get."""
 
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+
 from collections.abc import Sequence
 from datetime import timedelta
 from decimal import Decimal
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +28,9 @@ pytestmark = pytest.mark.usefixtures("spark")  # which reads the schemas
 
 
 def schema(ddl: str) -> StructType:
-    return StructType.fromDDL(ddl)
+    made = StructType.fromDDL(ddl)
+    assert isinstance(made, StructType)
+    return made
 
 
 def messages(ddl: str, *rows: Sequence[Any], entity: str | None = "orders") -> list[ServiceBusMessage]:
@@ -134,7 +139,7 @@ ROWS = st.lists(st.sampled_from("abc"), max_size=12)
 
 
 @given(ROWS, st.randoms(use_true_random=False))
-def test_the_same_rows_in_another_order_get_the_same_ids(rows: list[str], random: Any) -> None:
+def test_the_same_rows_in_another_order_get_the_same_ids(rows: list[str], random: Random) -> None:
     """S7: what is sent again after a failure is recognised."""
     shuffled = random.sample(rows, len(rows))
     ids, again = MessageIds("query/7/0"), MessageIds("query/7/0")

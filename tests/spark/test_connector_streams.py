@@ -1,11 +1,11 @@
-"""The data source ``servicebus`` in streaming queries: reads that can be replayed, and writes that outlast the primary."""
+"""The data source ``servicebus`` in streams: reads that can be replayed, and writes that outlast the primary."""
 
 import json
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyspark.sql.functions as sql
 import pytest
@@ -19,7 +19,7 @@ from tests.support.proxy import Proxy
 from pairbus import MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions
 from pairbus.testing import EmbeddedBroker, QueueSettings
 
-DEADLINE = 120.0
+DEADLINE = 300.0
 LATER = datetime(2099, 1, 1, tzinfo=UTC)
 
 
@@ -34,7 +34,7 @@ def broker() -> Iterator[EmbeddedBroker]:
 def until(look: Callable[[], bool]) -> None:
     ends = time.monotonic() + DEADLINE
     while not look():
-        assert time.monotonic() < ends
+        assert time.monotonic() < ends, [query.lastProgress for query in (SparkSession.active().streams.active)]
         time.sleep(0.05)
 
 
@@ -96,8 +96,8 @@ def test_a_stream_can_begin_with_what_comes(spark: SparkSession, broker: Embedde
     try:
         until(lambda: (tmp_path / "offsets").is_dir() or query.status["message"].startswith("Waiting"))
         send_many(broker, "latest", ["new"])
-        until(lambda: bool(reading.batches))
-        assert list(reading.batches.values()) == [["new"]]
+        until(lambda: any(reading.batches.values()))
+        assert [batch for batch in reading.batches.values() if batch] == [["new"]]
     finally:
         query.stop()
 
@@ -105,7 +105,7 @@ def test_a_stream_can_begin_with_what_comes(spark: SparkSession, broker: Embedde
 def rows_of(files: Path, number: int, count: int) -> None:
     """Have a file come with so many orders."""
     part = files / f".{number}"
-    part.write_text("".join(f'{{"order": "{number}-{row}"}}\n' for row in range(count)), encoding="utf-8")
+    part.write_text("".join(f'{{"order": "{number}-{row} {"x" * 1000}"}}\n' for row in range(count)), encoding="utf-8")
     part.replace(files / f"{number}.json")
 
 
@@ -118,22 +118,16 @@ def test_a_batch_that_is_tried_again_has_the_same_ids(
     spark: SparkSession, broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     """S7: duplicate detection, or a consumer, can remove the copies."""
-    files, marker = tmp_path / "files", tmp_path / "fail"
+    files = tmp_path / "files"
     files.mkdir()
     rows_of(files, 0, 300)
-    marker.touch()
-    place = str(marker)
 
-    @sql.udf("string")
-    def fails_in_the_middle(body: str) -> str:
-        if body.endswith("-250") and Path(place).exists():
-            raise RuntimeError("in the middle")
-        return body
-
-    def start() -> StreamingQuery:
-        frame = orders(spark, files).select(fails_in_the_middle("body").alias("body"))
+    def start(fails_at: str) -> StreamingQuery:
+        body = sql.expr(f"IF(body LIKE '%-{fails_at} %', raise_error('in the middle'), body)").cast("string")
         return (
-            frame.writeStream.format("servicebus")
+            orders(spark, files)
+            .select(body.alias("body"))
+            .writeStream.format("servicebus")
             .options(connectionString=broker.connection_string, entity="retried")
             .option("checkpointLocation", str(tmp_path / "checkpoint"))
             .trigger(availableNow=True)
@@ -143,10 +137,9 @@ def test_a_batch_that_is_tried_again_has_the_same_ids(
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
     try:
         with pytest.raises(Exception, match="in the middle"):
-            start().awaitTermination(int(DEADLINE))
+            start("250").awaitTermination(int(DEADLINE))
         assert len(look(broker, "retried")) >= 100
-        marker.unlink()
-        assert start().awaitTermination(int(DEADLINE))
+        assert start("never").awaitTermination(int(DEADLINE))
     finally:
         spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
     ids: dict[Any, set[bytes]] = {}
@@ -168,7 +161,7 @@ class Pair:
         self.primary = EmbeddedBroker(queues=settings, process=True, data=data)
         self.secondary = EmbeddedBroker()
 
-    def __enter__(self) -> "Pair":
+    def __enter__(self) -> Self:
         self.primary.start()
         self.secondary.start()
         self.proxy = Proxy(port_of(self.primary.connection_string)).__enter__()
@@ -231,7 +224,7 @@ def test_a_paired_stream_outlasts_its_primary(spark: SparkSession, tmp_path: Pat
             "entity": "orders",
             "failoverInterval": "0",
             "pingPrimaryInterval": "1s",
-            "attemptTimeout": "10s",
+            "attemptTimeout": "4s",
             "backlogQueueCount": "2",
             "reportDirectory": str(reports),
         }
@@ -254,23 +247,23 @@ def test_a_paired_stream_outlasts_its_primary(spark: SparkSession, tmp_path: Pat
                 backlog="true",
                 backlogQueueCount="3",  # of which one was never made
             )
-            parked = backlog.load()
-            assert [row.destination for row in parked.select("destination").distinct().collect()] == ["orders"]
-            assert parked.where("problem IS NULL").count() == 200
-            assert parked.where("map_contains_key(applicationProperties, 'x-ms-path')").count() == 0
+            parked = backlog.load().collect()
+            assert {(row.destination, row.problem) for row in parked} == {("orders", None)}
+            assert len({row.messageId for row in parked}) == len(parked) == 200
+            assert not any(row.applicationProperties for row in parked)
 
             pair.revive()
             until(lambda: _sends_directly(files, report))
             batch = max(int(path.stem[-10:]) for path in reports.glob("*.json")) + 1
             before = len(look(pair.primary, "orders"))
-            rows_of(files, batch, 20_000)
+            rows_of(files, batch, 4_000)
             until(lambda: len(look(pair.primary, "orders")) > before)
             pair.kill()  # within a batch
             until(lambda: bool(report(batch)))
             split = report(batch)
             assert split["sent"] > 0
             assert split["parked"] > 0
-            assert split["sent"] + split["parked"] == 20_000
+            assert split["sent"] + split["parked"] == 4_000
             assert query.exception() is None
         finally:
             query.stop()
@@ -281,7 +274,7 @@ def test_a_paired_stream_outlasts_its_primary(spark: SparkSession, tmp_path: Pat
             for path in files.glob("*.json")
             for row in range(len(path.read_text(encoding="utf-8").splitlines()))
         }
-        arrived = [b"".join(each.data_sections()).decode() for each in look(pair.primary, "orders")]
+        arrived = [b"".join(each.data_sections()).decode().split()[0] for each in look(pair.primary, "orders")]
         assert sorted(arrived) == sorted(written)
 
 

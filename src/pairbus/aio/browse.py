@@ -22,8 +22,9 @@ from azure.servicebus._common.constants import (
     REQUEST_RESPONSE_PEEK_OPERATION,
 )
 from azure.servicebus._pyamqp.aio import AMQPClientAsync
-from azure.servicebus._pyamqp.error import AMQPException
+from azure.servicebus._pyamqp.error import AMQPException, AMQPLinkError
 from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus.aio.attempt import within
 from pairbus.aio.sdk import facts
@@ -115,9 +116,11 @@ class Browser(Link):
             return await self._inside._mgmt_request_response(
                 REQUEST_RESPONSE_PEEK_OPERATION, request, _payloads, timeout=self._seconds
             )
-        except AMQPException as error:
-            refusal = await self._refusal()
-            raise self._inside._amqp_transport.create_servicebus_exception(_LOGGER, refusal or error) from None
+        except ServiceBusError:
+            raise
+        except Exception as error:  # noqa: BLE001 (the SDK's own, of the layers below its errors)
+            told = await self._refusal() if isinstance(error, AMQPLinkError) else None
+            raise self._inside._amqp_transport.create_servicebus_exception(_LOGGER, told or error) from None
 
     async def _refusal(self) -> AMQPException | None:
         """Return why the entity refused the management link, which it says after the SDK has given up listening."""
@@ -129,7 +132,10 @@ class Browser(Link):
                 for end in (link._request_link, link._response_link):
                     if end._error is not None:
                         return end._error
-            await handler._connection.listen(wait=True)
+            try:
+                await handler._connection.listen(wait=True)
+            except AMQPException:
+                return None
         return None
 
     def _begin_anew(self) -> None:

@@ -134,9 +134,10 @@ def _bare(value: Value) -> object:
         return {_bare(key): _to_sdk(each) for key, each in cast("dict[Value, Value]", value).items()}
     if isinstance(value, Timestamp):
         return value.to_datetime()
-    if not value or type(value) not in _BARE:
-        raise ValueError(f"the SDK cannot send the {to_text(value)[0]} {value!r} as a body of its own")
-    return int(value) if isinstance(value, Int) else value
+    scalar = cast("object", value)
+    if not scalar or type(scalar) not in _BARE:
+        raise ValueError(f"the SDK cannot send the {to_text(scalar)[0]} {scalar!r} as a body of its own")
+    return int(scalar) if isinstance(scalar, Int) else scalar
 
 
 _BARE: Final = (bool, Int, float, str, bytes, uuid.UUID)

@@ -64,7 +64,7 @@ class _Task:
         count = 0
         try:
             for each in batches:
-                messages = self._rows.messages(each, ids, count)
+                messages = list(self._rows.messages(each, ids, count))  # here, so that pings and links are not held up
                 count += here.run(outbox.send(messages))
         finally:
             here.flush(self._options.ledger)
