@@ -72,7 +72,9 @@ def test_k3_no_line_is_dropped_silently(made: Tables, ledgers: Path) -> None:
     assert len(ids) < len(records)
 
 
-def test_k3_a_new_day_costs_only_the_new_day(spark: SparkSession, made: Tables, ledgers: Path, tmp_path: Path) -> None:
+def test_k3_day_after_day_gives_what_all_at_once_gives(
+    spark: SparkSession, made: Tables, ledgers: Path, tmp_path: Path
+) -> None:
     """Late records, an outage over midnight and a backlog that is carried over come out the same."""
     arriving = tmp_path / "arriving"
     arriving.mkdir()

@@ -30,12 +30,8 @@ def usage_hourly(silver: DataFrame) -> DataFrame:
     """Return what reached a broker, by the hour, as each side has metered it. What has failed costs nothing."""
     return (
         silver.where((F.col("outcome") != Outcome.FAILED.value) & ~F.col("kind").isin(*NO_OPERATION))
-        .groupBy("date", F.date_trunc("hour", "at").alias("hour"), "metered_by", "pairing", *_ORDER)
-        .agg(
-            F.sum("messages").alias("messages"),
-            F.sum("operations").alias("operations"),
-            F.sum(F.when(F.col("outcome") == Outcome.UNKNOWN.value, F.col("operations")).otherwise(0)).alias("unknown"),
-        )
+        .groupBy("date", F.date_trunc("hour", "at").alias("hour"), "metered_by", "outcome", "pairing", *_ORDER)
+        .agg(F.sum("messages").alias("messages"), F.sum("operations").alias("operations"))
     )
 
 
@@ -43,20 +39,26 @@ def counted_once(usage: DataFrame) -> DataFrame:
     """Return what was done, whoever has metered it.
 
     In an hour in which a namespace's broker has metered, what it says is what is charged. The clients' records say who
-    it was, and at which stage: they are taken first, and the rest is the broker's.
+    it was, and at which stage: those of operations that they know to be done are taken first, then those of which they
+    do not know, as far as the broker's number goes; the rest of it is the broker's.
     """
     by_broker = F.col("metered_by") == MeteredBy.BROKER.value
-    hour = Window.partitionBy("date", "hour", "namespace")
-    same = Window.partitionBy("date", "hour", "namespace", "entity", "kind")
-    known = usage.withColumn("has_broker", F.max(by_broker).over(hour))
+    doubtful = ~by_broker & (F.col("outcome") == Outcome.UNKNOWN.value)
+    known = usage.withColumn("turn", F.when(by_broker, 2).when(doubtful, 1).otherwise(0))
+    metered = F.max(by_broker).over(Window.partitionBy("date", "hour", "namespace"))
+    same = ["date", "hour", "namespace", "entity", "kind"]
     for measure in ("operations", "messages"):
-        brokers = F.sum(F.when(by_broker, F.col(measure)).otherwise(0)).over(same)
-        clients = F.sum(F.when(by_broker, 0).otherwise(F.col(measure))).over(same)
-        room = F.when(F.col("has_broker"), F.least(brokers, clients)).otherwise(clients)
-        known = known.withColumn(f"{measure}_due", F.when(by_broker, brokers - room).otherwise(room))
-    side = ["date", "hour", "namespace", "entity", "kind", "metered_by"]
+
+        def total(turn: int, measure: str = measure) -> Column:
+            mine = F.when(F.col("turn") == turn, F.col(measure)).otherwise(0)
+            return F.sum(mine).over(Window.partitionBy(*same))
+
+        done = F.when(metered, F.least(total(0), total(2))).otherwise(total(0))
+        doubted = F.when(metered, F.least(total(1), total(2) - done)).otherwise(total(1))
+        due = F.when(F.col("turn") == 0, done).when(F.col("turn") == 1, doubted).otherwise(total(2) - done - doubted)
+        known = known.withColumn(f"{measure}_due", due)
     for measure in ("operations", "messages"):
-        known = known.withColumn(measure, _share(f"{measure}_due", measure, side, ["client", "stage"]))
+        known = known.withColumn(measure, _share(f"{measure}_due", measure, [*same, "turn"], ["client", "stage"]))
     return (
         known.where("operations > 0 OR messages > 0")
         .groupBy("date", "hour", "pairing", *_ORDER)
@@ -152,7 +154,7 @@ def client_vs_broker(usage: DataFrame) -> DataFrame:
         both.groupBy("date", "namespace", "entity", "kind")
         .agg(
             total(~by_broker, "operations").alias("client_operations"),
-            total(~by_broker, "unknown").alias("client_unknown"),
+            total(~by_broker & (F.col("outcome") == Outcome.UNKNOWN.value), "operations").alias("client_unknown"),
             total(by_broker, "operations").alias("broker_operations"),
             total(~by_broker, "messages").alias("client_messages"),
             total(by_broker, "messages").alias("broker_messages"),
