@@ -11,6 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
@@ -59,6 +60,8 @@ class Mover:
     :param source: carries messages of the secondary, where the queue is.
     :param target: carries messages to the primary.
     :param destinations: what is known about the destinations, shared by all movers of a process.
+    :param completing: entered with messages that were delivered, before they are completed, and left afterwards; if it
+        raises, they are not completed.
     :param monotonic: a clock for pauses, in seconds.
     :param utc: the time.
     """
@@ -72,6 +75,7 @@ class Mover:
         destinations: Destinations,
         instrument: Instrument | None = None,
         pace: Pace | None = None,
+        completing: Callable[[Sequence[Received]], AbstractAsyncContextManager[None]] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
         utc: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -81,6 +85,7 @@ class Mover:
         self._destinations = destinations
         self._instrument = instrument or Instrument()
         self._pace = pace or Pace()
+        self._account_for = completing
         self._monotonic = monotonic
         self._utc = utc
         self._shelf = Shelf(self._pace.room)
@@ -96,7 +101,7 @@ class Mover:
         report = Report()
         report.add(self._done)
         for message, reason in self._shelved.values():
-            tally = report.of(_destination_of(message.parked))
+            tally = report.of(destination_of(message.parked))
             tally.waiting[reason] += 1
             tally.note_age(message.enqueued_at)
         return report
@@ -275,7 +280,7 @@ class Mover:
         except Exception as error:  # noqa: BLE001 (the rules say what becomes of the messages)
             operation.failed(error, in_doubt=self._target.facts(error).in_doubt)
             return error
-        operation.done([len(each.payload) for each in outgoing])  # ADR 0004: accounted for before it is completed
+        operation.done([len(each.payload) for each in outgoing])  # ADR 0004: recorded before it is completed
         return None
 
     def _note_delivered(self, destination: str, messages: Sequence[Received]) -> None:
@@ -297,7 +302,8 @@ class Mover:
             ready, self._delivered = self._delivered, []
             if not ready:
                 return
-            answers = await self._settle(Kind.COMPLETE, ready, "complete")
+            async with contextlib.nullcontext() if self._account_for is None else self._account_for(ready):
+                answers = await self._settle(Kind.COMPLETE, ready, "complete")
             for message, error in zip(ready, answers, strict=True):
                 number = message.sequence_number
                 under_way.pop(number, None)
@@ -305,7 +311,7 @@ class Mover:
                     self._sent.pop(number, None)
                 elif number not in self._doubtful:  # it comes again, here or to another syphon, which would send it
                     _remember(self._doubtful, [number])
-                    self._done.of(_destination_of(message.parked)).duplicates_suspected += 1
+                    self._done.of(destination_of(message.parked)).duplicates_suspected += 1
 
     async def _decide(self, decided: Iterable[Decided], under_way: dict[int, Received]) -> None:
         """Let messages wait, or dead-letter them."""
@@ -313,7 +319,7 @@ class Mover:
         for each in decided:
             message = under_way[each.parked.sequence_number]
             if isinstance(each.ruling, DeadLetter):
-                dead.setdefault((each.ruling, _destination_of(each.parked)), []).append(message)
+                dead.setdefault((each.ruling, destination_of(each.parked)), []).append(message)
             else:
                 self._put_on_shelf(message, each.ruling, under_way)
         for (ruling, destination), messages in dead.items():
@@ -380,7 +386,7 @@ def _remember(numbers: dict[int, None], more: Iterable[int]) -> None:
         del numbers[next(iter(numbers))]
 
 
-def _destination_of(parked: Parked) -> str:
+def destination_of(parked: Parked) -> str:
     """Return where a message belongs, or nothing if it does not say so."""
     routed = route(parked.label)
     if isinstance(routed, Deliver):

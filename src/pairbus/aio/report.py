@@ -1,8 +1,10 @@
 """What a mover has done, per destination: the reconciliation of Y6."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any, Self
 
 from pairbus.core.routing import DeadLetterReason, WaitReason
 
@@ -41,6 +43,28 @@ class Tally:
         self.duplicates_suspected += other.duplicates_suspected
         self.note_age(other.oldest_at)
 
+    def to_document(self) -> dict[str, Any]:
+        """Return it as JSON can carry it."""
+        return {
+            "delivered": self.delivered,
+            "dead_lettered": {reason.value: count for reason, count in self.dead_lettered.items()},
+            "waiting": {reason.name.lower(): count for reason, count in self.waiting.items()},
+            "duplicates_suspected": self.duplicates_suspected,
+            "oldest_at": None if self.oldest_at is None else self.oldest_at.isoformat(),
+        }
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Self:
+        """Read it back."""
+        oldest_at = document["oldest_at"]
+        return cls(
+            document["delivered"],
+            Counter({DeadLetterReason(reason): count for reason, count in document["dead_lettered"].items()}),
+            Counter({WaitReason[reason.upper()]: count for reason, count in document["waiting"].items()}),
+            document["duplicates_suspected"],
+            None if oldest_at is None else datetime.fromisoformat(oldest_at),
+        )
+
 
 @dataclass(slots=True)
 class Report:
@@ -66,3 +90,12 @@ class Report:
         for tally in self.destinations.values():
             total.add(tally)
         return total
+
+    def to_document(self) -> dict[str, Any]:
+        """Return it as JSON can carry it."""
+        return {destination: tally.to_document() for destination, tally in self.destinations.items()}
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Self:
+        """Read it back."""
+        return cls({destination: Tally.from_document(tally) for destination, tally in document.items()})

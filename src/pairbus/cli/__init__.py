@@ -12,6 +12,7 @@ from pairbus.cli.demo import demo
 from pairbus.cli.fault import fault
 from pairbus.cli.report import report
 from pairbus.cli.simulate import simulate
+from pairbus.cli.syphon import syphon
 from pairbus.errors import PairbusError
 
 app = typer.Typer(
@@ -43,6 +44,7 @@ app.command()(demo)
 app.command()(fault)
 app.command()(report)
 app.command()(simulate)
+app.command()(syphon)
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ import importlib
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Generator, Mapping
 from datetime import UTC, datetime
 from importlib import resources
@@ -49,8 +50,10 @@ def spark_session(
     :raises SparkUnavailableError: Spark or Java is not installed, or Spark does not start.
     """
     try:
-        from pyspark import SparkConf, SparkContext  # noqa: PLC0415 (an extra, and slow to import)
-        from pyspark.sql import SparkSession  # noqa: PLC0415
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+            from pyspark import SparkConf, SparkContext  # noqa: PLC0415 (an extra, and slow to import)
+            from pyspark.sql import SparkSession  # noqa: PLC0415
     except ImportError as error:
         raise SparkUnavailableError(f"Spark is not installed ({error}); pip install 'pairbus[spark]'") from None
 
@@ -98,7 +101,9 @@ def _start(conf: "SparkConf", master: str) -> None:
     launch = cast("Callable[[SparkConf, dict[str, Any]], Any]", module.launch_gateway)
     log = _log_file()
     levels = resources.files("pairbus.spark").joinpath("log4j2.properties")
-    environment = {"JAVA_HOME": str(launcher_home(find_java()))}
+    environment = {
+        "JAVA_HOME": str(launcher_home(find_java(), spark=importlib.import_module("pyspark").__file__ or ""))
+    }
     if is_local(master):
         environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"}
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

@@ -1,0 +1,86 @@
+"""A look at the backlog queues of a pairing: which there are, how deep they are, and what would go where."""
+
+# pyright: reportUnknownMemberType=false
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+from azure.core.exceptions import AzureError, ClientAuthenticationError
+from azure.servicebus.aio import ServiceBusClient
+
+from pairbus.aio.attempt import within
+from pairbus.aio.backlog import MANAGEMENT_SECONDS
+from pairbus.aio.manager import NamespaceManager
+from pairbus.aio.mover import destination_of
+from pairbus.aio.report import Report
+from pairbus.core.burst import Parked
+from pairbus.core.envelope import Label, Properties
+from pairbus.core.naming import backlog_index, backlog_paths
+from pairbus.core.routing import DeadLetter, route
+from pairbus.errors import PairbusError
+
+PAGE: Final = 250
+PEEK_SECONDS: Final = 30.0
+_DENIED: Final = (401, 403)
+
+
+class Depths:
+    """Tells how deep the backlog queues are.
+
+    Whoever may not manage the secondary is not told: then the queues are those that the pairing asked for.
+
+    :param connection_string: of the secondary.
+    :param primary: the primary's host name.
+    :param count: how many backlog queues the pairing has, if they cannot be listed.
+    """
+
+    def __init__(self, connection_string: str, primary: str, count: int) -> None:
+        self._connection_string = connection_string
+        self._primary = primary
+        self._count = count
+
+    async def look(self) -> Mapping[str, int | None]:
+        """Return all backlog queues, with how many messages are in each, those under lock too; None: not known.
+
+        :raises PairbusError: the secondary cannot be asked.
+        """
+        try:
+            return await within(MANAGEMENT_SECONDS, self._list())
+        except ClientAuthenticationError:
+            pass
+        except (AzureError, TimeoutError) as error:
+            if getattr(error, "status_code", None) not in _DENIED:
+                raise PairbusError(f"the queues of the secondary cannot be listed: {error}") from error
+        return dict.fromkeys(backlog_paths(self._primary, self._count))
+
+    async def _list(self) -> dict[str, int | None]:
+        found: dict[str, int | None] = {}
+        async with NamespaceManager.from_connection_string(self._connection_string) as manager:
+            async for queue in manager.list_queues_runtime_properties():
+                if backlog_index(queue.name or "", self._primary) is not None:
+                    found[queue.name] = queue.active_message_count or 0
+        return dict(sorted(found.items(), key=lambda each: backlog_index(each[0], self._primary) or 0))
+
+
+async def foresee(client: ServiceBusClient, queues: Sequence[str]) -> dict[str, Report]:
+    """Look at every message, without touching any, and tell by queue and destination what a syphon would try."""
+    return {queue: await _foresee(client, queue) for queue in queues}
+
+
+async def _foresee(client: ServiceBusClient, queue: str) -> Report:
+    report = Report()
+    async with client.get_queue_receiver(queue) as receiver:
+        first = 1
+        while page := await within(PEEK_SECONDS, receiver.peek_messages(PAGE, sequence_number=first)):
+            for message in page:
+                properties = cast("Properties", cast("Any", message).application_properties or {})
+                parked = Parked(message.sequence_number or 0, Label(application_properties=properties))
+                tally = report.of(destination_of(parked))
+                routed = route(parked.label)
+                if isinstance(routed, DeadLetter):
+                    tally.dead_lettered[routed.reason] += 1
+                else:
+                    tally.delivered += 1
+                tally.note_age(message.enqueued_time_utc)
+            first = (page[-1].sequence_number or 0) + 1
+    return report

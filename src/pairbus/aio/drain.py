@@ -1,0 +1,198 @@
+"""Leads a drain of the backlog, round by round, whoever does the carrying (Y1 to Y6).
+
+A round looks at how deep the queues are, shares the work out, and has it done. To drain **once**, there are rounds
+until all that could be delivered was. To **keep** a backlog drained, one round lasts until a quota is used up, which
+says that there is more to do than thought: an idle round is one long poll after another, held (Y2).
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+from pairbus.aio.accounts import Accounts, Entry
+from pairbus.aio.carrier import Carrier, Orders
+from pairbus.aio.depths import Depths
+from pairbus.aio.mover import pause
+from pairbus.aio.transports import TransportKind, open_transport
+from pairbus.core.forecast import LONG_POLL
+from pairbus.core.routing import WaitReason
+from pairbus.core.slots import SLOT_DEPTH, Share, pack, share_out
+
+_LOGGER = logging.getLogger(__name__)
+
+QUOTA: Final = 20_000
+"""How many messages a share moves before the work is shared out anew."""
+IDLE_QUOTA: Final = 1_000
+"""Likewise, when the backlog was found shallow."""
+ONCE_WAIT: Final = 5.0
+"""How long a receive waits, in seconds, before a queue that is drained once counts as empty."""
+LOCK_PATIENCE: Final = 75.0
+"""How long a drain waits for messages that somebody else holds, in seconds: a backlog queue's locks last a minute."""
+LOOK_AGAIN: Final = 60.0
+"""How soon it is looked again whether there are backlog queues, or whether they can be reached, in seconds."""
+ROUNDS_FAILED: Final = 3
+"""How many rounds in a row may fail before a drain gives up."""
+
+_LATER: Final = {WaitReason.BUSY, WaitReason.EARLIER, WaitReason.UNEXPECTED}
+"""Why a message waits that may well be delivered in a moment."""
+
+
+class Engine(Protocol):
+    """Has the carrying done."""
+
+    @property
+    def parallelism(self) -> int:
+        """How many carriers can work at once."""
+        ...
+
+    async def carry(self, tasks: Sequence[Sequence[Share]], orders: Orders, end: asyncio.Event) -> None:
+        """Do a round, which ``end`` ends: bursts that are under way are finished first. Sets it for new shares."""
+        ...
+
+
+class Drain:
+    """Drains the backlog queues of a pairing.
+
+    :param stop: ends it in order: bursts that are under way are finished.
+    :param metered: whether the records of all operations are wanted.
+    :param long_poll: how long one receive waits while it keeps a backlog drained, in seconds (Y2).
+    """
+
+    def __init__(
+        self,
+        depths: Depths,
+        engine: Engine,
+        accounts: Accounts,
+        *,
+        stop: asyncio.Event,
+        metered: bool = False,
+        long_poll: float = LONG_POLL,
+    ) -> None:
+        self.depths: Mapping[str, int | None] = {}
+        """How deep the queues were when it was last looked."""
+        self._depths = depths
+        self._engine = engine
+        self._accounts = accounts
+        self._stop = stop
+        self._metered = metered
+        self._long_poll = long_poll
+
+    async def once(self) -> None:
+        """Drain until all that can be delivered is.
+
+        :raises Exception: the queues cannot be looked at, or the engine fails round after round.
+        """
+        loop = asyncio.get_running_loop()
+        moved, moved_at, failed = 0, loop.time(), 0
+        self.depths = await self._depths.look()
+        while not self._stop.is_set():
+            todo = {queue: depth for queue, depth in self.depths.items() if depth is None or depth > 0}
+            if not todo:
+                break
+            shares = [share.once() for share in share_out(todo, self._engine.parallelism, quota=QUOTA)]
+            try:
+                await self._round(shares, Orders(once=True, wait=ONCE_WAIT, metered=self._metered))
+                failed = 0
+            except Exception:
+                failed += 1
+                if failed == ROUNDS_FAILED:
+                    raise
+                _LOGGER.debug("a round has failed", exc_info=True)
+            self.depths = await self._depths.look()
+            self._accounts.note_depths(self.depths)
+            done = self._accounts.total().tally
+            if done.found - done.waiting.total() > moved:
+                moved, moved_at = done.found - done.waiting.total(), loop.time()
+                if None in todo.values() or any(self.depths.values()):
+                    continue
+            if not failed and (not self._can_go_soon() or loop.time() - moved_at > LOCK_PATIENCE):
+                break
+            await pause(1.0, self._stop)
+
+    async def keep(self) -> None:
+        """Keep the backlog drained until it is stopped."""
+        while not self._stop.is_set():
+            try:
+                self.depths = await self._depths.look()
+                if not self.depths:
+                    await pause(LOOK_AGAIN, self._stop)
+                    continue
+                total = sum(depth or 0 for depth in self.depths.values())
+                is_deep = total >= SLOT_DEPTH
+                shares = share_out(self.depths, self._engine.parallelism, quota=QUOTA if is_deep else IDLE_QUOTA)
+                await self._round(
+                    shares,
+                    Orders(once=False, wait=self._long_poll, metered=self._metered),
+                    tasks=None if is_deep else 1,
+                )
+            except Exception as error:  # noqa: BLE001 (it goes on as long as it is not stopped)
+                _LOGGER.warning("the backlog cannot be drained, and it is tried again: %r", error)
+                await pause(LOOK_AGAIN, self._stop)
+
+    async def _round(self, shares: Sequence[Share], orders: Orders, tasks: int | None = None) -> None:
+        self._accounts.begin_round()
+        end = asyncio.Event()
+        ending = asyncio.create_task(_pass_on(self._stop, end))
+        try:
+            await self._engine.carry(pack(shares, tasks or self._engine.parallelism), orders, end)
+        finally:
+            ending.cancel()
+
+    def _can_go_soon(self) -> bool:
+        total = self._accounts.total()
+        return total.elsewhere > 0 or any(total.tally.waiting[reason] for reason in _LATER)
+
+
+class LocalEngine:
+    """Carries in this process, on one event loop.
+
+    :param primary: connection string of the primary.
+    :param secondary: connection string of the secondary.
+    """
+
+    def __init__(self, primary: str, secondary: str, accounts: Accounts, transport: TransportKind = "sdk") -> None:
+        self._primary = primary
+        self._secondary = secondary
+        self._accounts = accounts
+        self._transport: TransportKind = transport
+        self._rounds = 0
+
+    @property
+    def parallelism(self) -> int:
+        """One."""
+        return 1
+
+    async def carry(self, tasks: Sequence[Sequence[Share]], orders: Orders, end: asyncio.Event) -> None:
+        """Do a round."""
+        self._rounds += 1
+        name = f"local/{self._rounds}"
+        shares = [share for task in tasks for share in task]
+        account = _Directly(self._accounts, end)
+        try:
+            async with (
+                open_transport(self._primary, self._transport) as target,
+                open_transport(self._secondary, self._transport) as source,
+            ):
+                await Carrier(name, shares, source=source, target=target, account=account, orders=orders).run(end)
+        finally:
+            self._accounts.close(name)
+
+
+class _Directly:
+    """The account of a carrier in this process."""
+
+    def __init__(self, accounts: Accounts, end: asyncio.Event) -> None:
+        self._accounts = accounts
+        self._end = end
+
+    async def enter(self, entry: Entry) -> None:
+        await self._accounts.enter(entry)
+
+    async def ask_for_new_shares(self) -> None:
+        self._end.set()
+
+
+async def _pass_on(stop: asyncio.Event, end: asyncio.Event) -> None:
+    await stop.wait()
+    end.set()

@@ -1,0 +1,20 @@
+"""The reconciliation of the syphon's runs, as a table that grows (Y6)."""
+
+# pyright: reportUnknownMemberType=false
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
+
+SCHEMA: Final = (
+    "at timestamp, queue string, destination string, found long, delivered long, dead_lettered map<string,long>, "
+    "waiting map<string,long>, duplicates_suspected long, oldest_at timestamp, seconds double"
+)
+"""A row per run, queue and destination; ``found`` is the sum of what was delivered, dead-lettered and waits."""
+
+
+def append(spark: SparkSession, table: str, rows: Sequence[dict[str, Any]]) -> None:
+    """Append the rows of a run to a Parquet table."""
+    if rows:
+        spark.createDataFrame(list(rows), SCHEMA).coalesce(1).write.mode("append").parquet(table)
