@@ -5,13 +5,14 @@
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pairbus.core.health import TRANSITIONS, State
+from pairbus.spark.schemas import TABLES
 
-STATE_MACHINE = Path(__file__).parent / "explanation" / "state-machine.md"
-BEGIN, END = "<!-- generated from pairbus.core.health.TRANSITIONS -->\n", "<!-- end of the generated part -->\n"
+DOCS = Path(__file__).parent
+END = "<!-- end of the generated part -->\n"
 
 
 def diagram() -> Iterator[str]:
@@ -37,20 +38,52 @@ def table() -> Iterator[str]:
         yield f"| {state.value} | {event.value} | {after.value} | {does} |"
 
 
-def current(text: str) -> str:
-    """Return the page with its generated part drawn anew."""
-    head, _, rest = text.partition(BEGIN)
+def state_machine() -> Iterator[str]:
+    """Draw and list the moves."""
+    yield from diagram()
+    yield ""
+    yield from table()
+
+
+def ledger_tables() -> Iterator[str]:
+    """List the columns of every table of the ledger."""
+    for each in TABLES:
+        yield f"## {each.name}"
+        yield ""
+        yield each.meaning
+        if each.key:
+            yield f"One row for each {', '.join(f'`{name}`' for name in each.key)}."
+        yield ""
+        yield "| column | type | meaning |"
+        yield "|---|---|---|"
+        for column in each.schema.fields:
+            yield f"| `{column.name}` | {column.dataType.simpleString()} | {column.metadata['comment']} |"
+        yield ""
+
+
+PAGES = {
+    DOCS / "explanation" / "state-machine.md": ("pairbus.core.health.TRANSITIONS", state_machine),
+    DOCS / "reference" / "tables.md": ("pairbus.spark.schemas", ledger_tables),
+}
+"""Which pages have a generated part, what it is drawn from, and how."""
+
+
+def current(text: str, source: str, lines: Iterable[str]) -> str:
+    """Return a page with its generated part drawn anew."""
+    begin = f"<!-- generated from {source} -->\n"
+    head, _, rest = text.partition(begin)
     tail = rest.partition(END)[2]
-    return head + BEGIN + "\n" + "\n".join([*diagram(), "", *table(), ""]) + "\n" + END + tail
+    return head + begin + "\n" + "\n".join([*lines, ""]) + "\n" + END + tail
 
 
 def main() -> None:
-    text = STATE_MACHINE.read_text(encoding="utf-8")
-    drawn = current(text)
-    if "--check" not in sys.argv:
-        STATE_MACHINE.write_text(drawn, encoding="utf-8")
-    elif drawn != text:
-        sys.exit(f"{STATE_MACHINE.name} is stale: run 'make diagrams' and commit what it draws")
+    for page, (source, draw) in PAGES.items():
+        text = page.read_text(encoding="utf-8")
+        drawn = current(text, source, draw())
+        if "--check" not in sys.argv:
+            page.write_text(drawn, encoding="utf-8")
+        elif drawn != text:
+            sys.exit(f"{page.name} is stale: run 'make diagrams' and commit what it draws")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,8 @@ from pairbus.errors import LedgerError
 from pairbus.spark import availability, backlog, costs, ledger
 from pairbus.spark.schemas import AVAILABILITY_DAILY, BACKLOG_MINUTELY, BACKLOG_OPEN, CLIENT_VS_BROKER, OUTAGES
 
+pytestmark = pytest.mark.usefixtures("small")
+
 DAY = date(2026, 3, 30)
 MINUTE = 60_000_000
 

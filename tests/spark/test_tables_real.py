@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from pyspark.sql import SparkSession
@@ -21,6 +22,8 @@ from pairbus.spark.ledger import malformed
 from pairbus.spark.schemas import BRONZE, CLIENT_VS_BROKER, COST_HOURLY, MESSAGE_COST, OUTAGES, SILVER
 from pairbus.spark.tables import Settings, Tables
 from pairbus.testing import EmbeddedBroker
+
+pytestmark = pytest.mark.usefixtures("small")
 
 STRAIGHT, PARKED, QUEUES = 5, 7, 2
 
