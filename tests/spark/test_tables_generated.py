@@ -130,11 +130,7 @@ def test_k3_a_stream_makes_the_same_tables(spark: SparkSession, tmp_path: Path) 
     ledger, out = tmp_path / "ledger", tmp_path / "out"
     tables = Tables(spark, str(out), SETTINGS)
     for number in range(2):
-        write(
-            ledger,
-            f"ledger-{number}",
-            [record(number, Kind.SEND, messages=4), record(number, Kind.RECEIVE, messages=4)],
-        )
+        write(ledger, f"ledger-{number}", [record(number, kind, messages=4) for kind in (Kind.SEND, Kind.RECEIVE)])
         lines = arriving_lines(spark, str(ledger))
         query = follow(tables, lines, str(tmp_path / "checkpoint"), every=None)
         query.awaitTermination()
