@@ -15,6 +15,7 @@ from typer.main import get_command
 
 from pairbus.cli import app
 from pairbus.core.health import TRANSITIONS, State
+from pairbus.spark.schemas import TABLES
 
 DOCS = Path(__file__).parent
 END = "<!-- end of the generated part -->\n"
@@ -116,9 +117,26 @@ def row(name: str, each: Any) -> str:  # noqa: ANN401
     return f"| {name} | {words} | {default} |"
 
 
+def ledger_tables() -> Iterator[str]:
+    """List the columns of every table of the ledger."""
+    for each in TABLES:
+        yield f"## {each.name}"
+        yield ""
+        yield each.meaning
+        if each.key:
+            yield f"One row for each {', '.join(f'`{name}`' for name in each.key)}."
+        yield ""
+        yield "| column | type | meaning |"
+        yield "|---|---|---|"
+        for column in each.schema.fields:
+            yield f"| `{column.name}` | {column.dataType.simpleString()} | {column.metadata['comment']} |"
+        yield ""
+
+
 PARTS: Mapping[Path, tuple[str, Callable[[], Iterator[str]]]] = {
     DOCS / "explanation" / "state-machine.md": ("pairbus.core.health.TRANSITIONS", state_machine),
     DOCS / "reference" / "cli.md": ("the commands' own help", commands),
+    DOCS / "reference" / "tables.md": ("pairbus.spark.schemas", ledger_tables),
 }
 """Pages with a generated part: what it is generated from, and how it is drawn."""
 

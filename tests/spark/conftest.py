@@ -14,7 +14,23 @@ def spark() -> Iterator[SparkSession]:
     session = spark_session(
         "pairbus tests",
         master="local[2]",
-        settings={"spark.sql.shuffle.partitions": "2", "spark.default.parallelism": "2"},
+        settings={
+            "spark.sql.shuffle.partitions": "2",
+            "spark.default.parallelism": "2",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # for minutes, the best code does not pay
+        },
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def small(spark: SparkSession) -> Iterator[SparkSession]:
+    """The session, set for plans that are large and data that is small: neither compiled nor planned again."""
+    settings = {"spark.sql.adaptive.enabled": "false", "spark.sql.codegen.wholeStage": "false"}
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name, value in before.items():
+        spark.conf.set(name, str(value))

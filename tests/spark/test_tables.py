@@ -15,6 +15,8 @@ from pairbus.errors import LedgerError
 from pairbus.spark import availability, backlog, costs, ledger
 from pairbus.spark.schemas import AVAILABILITY_DAILY, BACKLOG_MINUTELY, BACKLOG_OPEN, CLIENT_VS_BROKER, OUTAGES
 
+pytestmark = pytest.mark.usefixtures("small")
+
 DAY = date(2026, 3, 30)
 MINUTE = 60_000_000
 
@@ -92,7 +94,9 @@ def test_k1_what_both_sides_have_metered_counts_once(spark: SparkSession) -> Non
     records = [
         record(0, Kind.SEND, messages=30, client="shop"),
         record(1, Kind.SEND, Stage.SYPHON, messages=10, client="syphon", entity="orders", destination="orders"),
-        by_broker(2, Kind.SEND, 45),
+        record(1, Kind.SEND, messages=9, client="shop", outcome=Outcome.UNKNOWN),
+        by_broker(2, Kind.SEND, 47),
+        by_broker(2, Kind.COMPLETE, 1),
         by_broker(2, Kind.RECEIVE, 40),
         record(3, Kind.SEND, messages=8, client="shop", entity="bills", outcome=Outcome.UNKNOWN),
         by_broker(4, Kind.SEND, 6, entity="bills"),
@@ -104,16 +108,17 @@ def test_k1_what_both_sides_have_metered_counts_once(spark: SparkSession) -> Non
     assert pick(counted, ["entity", "hour", "kind", "client", "stage", "operations", "messages"]) == [
         ("bills", naive(0), "send", "shop", "direct", 6, 6),
         ("contoso/x-servicebus-transfer/0", naive(0), "send", "app", "park", 3, 3),
+        ("orders", naive(0), "complete", "SBLink", "direct", 1, 1),
         ("orders", naive(0), "receive", "SBLink", "direct", 40, 40),
-        ("orders", naive(0), "send", "SBLink", "direct", 5, 5),
-        ("orders", naive(0), "send", "shop", "direct", 30, 30),
+        ("orders", naive(0), "send", "shop", "direct", 37, 37),
         ("orders", naive(0), "send", "syphon", "syphon", 10, 10),
         ("orders", naive(3600), "send", "shop", "direct", 5, 5),
     ]
     assert rows(costs.client_vs_broker(usage), CLIENT_VS_BROKER) == [
         ("contoso", "bills", "send", 8, 8, 6, -2, 8, 6, -2, DAY),
+        ("contoso", "orders", "complete", 0, 0, 1, 1, 0, 1, 1, DAY),
         ("contoso", "orders", "receive", 0, 0, 40, 40, 0, 40, 40, DAY),
-        ("contoso", "orders", "send", 45, 0, 45, 0, 45, 45, 0, DAY),
+        ("contoso", "orders", "send", 54, 9, 47, -7, 54, 47, -7, DAY),
     ]
 
 

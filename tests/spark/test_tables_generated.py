@@ -12,9 +12,13 @@ from tests.support.ledgers import World
 from pairbus.core.ledger import Kind, Record, Stage
 from pairbus.core.pricing import Plan, Tier
 from pairbus.errors import LedgerError
-from pairbus.spark.ledger import malformed
-from pairbus.spark.schemas import BRONZE, COST_HOURLY, GOLD, SILVER
+from pairbus.spark.files import Files
+from pairbus.spark.ledger import lines_of, malformed
+from pairbus.spark.schemas import BRONZE, COST_HOURLY, GOLD, MESSAGE_COST, SILVER
+from pairbus.spark.stream import arriving_lines, follow
 from pairbus.spark.tables import Settings, Tables
+
+pytestmark = pytest.mark.usefixtures("small")
 
 SETTINGS = Settings(PLAN, {})
 
@@ -72,7 +76,9 @@ def test_k3_no_line_is_dropped_silently(made: Tables, ledgers: Path) -> None:
     assert len(ids) < len(records)
 
 
-def test_k3_a_new_day_costs_only_the_new_day(spark: SparkSession, made: Tables, ledgers: Path, tmp_path: Path) -> None:
+def test_k3_day_after_day_gives_what_all_at_once_gives(
+    spark: SparkSession, made: Tables, ledgers: Path, tmp_path: Path
+) -> None:
     """Late records, an outage over midnight and a backlog that is carried over come out the same."""
     arriving = tmp_path / "arriving"
     arriving.mkdir()
@@ -117,6 +123,20 @@ def test_k3_a_new_day_costs_only_the_new_day(spark: SparkSession, tmp_path: Path
     assert Tables(spark, str(out), dear).update([str(ledger)]) == 0
     cost = tables.read(COST_HOURLY).selectExpr("sum(charged)", "sum(nanos)").collect()[0]
     assert tuple(cost) == (9_006, 9_006_000)
+
+
+def test_k3_a_stream_makes_the_same_tables(spark: SparkSession, tmp_path: Path) -> None:
+    """What has arrived is read once, also if the stream ends in between; a batch that comes again changes nothing."""
+    ledger, out = tmp_path / "ledger", tmp_path / "out"
+    tables = Tables(spark, str(out), SETTINGS)
+    for number in range(2):
+        write(ledger, f"ledger-{number}", [record(number, kind, messages=4) for kind in (Kind.SEND, Kind.RECEIVE)])
+        lines = arriving_lines(spark, str(ledger))
+        query = follow(tables, lines, str(tmp_path / "checkpoint"), every=None)
+        query.awaitTermination()
+    tables.ingest(lines_of(spark, Files(spark).ledgers([str(ledger / "ledger-0.jsonl")])))
+    cost = tables.read(MESSAGE_COST).collect()
+    assert [(row["way"], row["messages"], row["operations"]) for row in cost] == [("direct", 8, 16)]
 
 
 def _files(out: Path) -> dict[str, int]:

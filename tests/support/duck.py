@@ -50,44 +50,43 @@ FROM good
 
 _COSTS = """
 CREATE OR REPLACE TABLE usage AS
-SELECT date, date_trunc('hour', "at") AS hour, metered_by, pairing, namespace, entity, client, stage, kind,
-    sum(messages)::BIGINT AS messages, sum(operations)::BIGINT AS operations,
-    coalesce(sum(operations) FILTER (outcome = 'unknown'), 0)::BIGINT AS unknown
+SELECT date, date_trunc('hour', "at") AS hour, metered_by, outcome, pairing, namespace, entity, client, stage, kind,
+    CASE WHEN metered_by = 'broker' THEN 'broker' WHEN outcome = 'unknown' THEN 'doubt' ELSE 'sure' END AS side,
+    sum(messages)::BIGINT AS messages, sum(operations)::BIGINT AS operations
 FROM silver WHERE outcome <> 'failed' AND kind NOT IN ('turn', 'dropped') GROUP BY ALL;
 
+CREATE OR REPLACE MACRO rest(metered, wanted, room) AS CASE WHEN metered THEN least(wanted, room) ELSE wanted END;
+
 CREATE OR REPLACE TABLE counted AS
-WITH sides AS (
-    SELECT date, hour, namespace, entity, kind,
-        coalesce(sum(operations) FILTER (metered_by = 'broker'), 0) AS broker_ops,
-        coalesce(sum(operations) FILTER (metered_by = 'client'), 0) AS client_ops,
-        coalesce(sum(messages) FILTER (metered_by = 'broker'), 0) AS broker_msgs,
-        coalesce(sum(messages) FILTER (metered_by = 'client'), 0) AS client_msgs
-    FROM usage GROUP BY ALL
-), brokers AS (SELECT DISTINCT date, hour, namespace FROM usage WHERE metered_by = 'broker'
-), budgets AS (
-    SELECT sides.*, CASE WHEN brokers.hour IS NULL THEN client_ops ELSE least(client_ops, broker_ops) END AS ops_of_clients,
-        CASE WHEN brokers.hour IS NULL THEN client_msgs ELSE least(client_msgs, broker_msgs) END AS msgs_of_clients
-    FROM sides LEFT JOIN brokers USING (date, hour, namespace)
+WITH brokers AS (SELECT DISTINCT date, hour, namespace FROM usage WHERE side = 'broker'
+), measures AS (
+    SELECT date, hour, pairing, namespace, entity, client, stage, kind, side, 'operations' AS measure, operations AS amount FROM usage
+    UNION ALL SELECT date, hour, pairing, namespace, entity, client, stage, kind, side, 'messages', messages FROM usage
+), totals AS (
+    SELECT date, hour, namespace, entity, kind, measure, brokers.hour IS NOT NULL AS metered,
+        coalesce(sum(amount) FILTER (side = 'sure'), 0)::HUGEINT AS sure,
+        coalesce(sum(amount) FILTER (side = 'doubt'), 0)::HUGEINT AS doubt,
+        coalesce(sum(amount) FILTER (side = 'broker'), 0)::HUGEINT AS broker
+    FROM measures LEFT JOIN brokers USING (date, hour, namespace) GROUP BY ALL
+), dues AS (
+    SELECT *, rest(metered, sure, broker) AS sure_due, rest(metered, doubt, broker - rest(metered, sure, broker)) AS doubt_due
+    FROM totals
 ), bounds AS (
-    SELECT usage.*,
-        (CASE metered_by WHEN 'client' THEN ops_of_clients ELSE broker_ops - ops_of_clients END)::HUGEINT AS ops_due,
-        (CASE metered_by WHEN 'client' THEN msgs_of_clients ELSE broker_msgs - msgs_of_clients END)::HUGEINT AS msgs_due,
-        sum(operations) OVER side AS ops_to, sum(messages) OVER side AS msgs_to,
-        (CASE metered_by WHEN 'client' THEN client_ops ELSE broker_ops END)::HUGEINT AS ops_all,
-        (CASE metered_by WHEN 'client' THEN client_msgs ELSE broker_msgs END)::HUGEINT AS msgs_all
-    FROM usage JOIN budgets USING (date, hour, namespace, entity, kind)
-    WINDOW side AS (PARTITION BY date, hour, namespace, entity, kind, metered_by ORDER BY client, stage
-                    ROWS UNBOUNDED PRECEDING)
-), shared AS (
+    SELECT measures.*, sum(amount) OVER mine AS upto, sum(amount) OVER whole AS total,
+        CASE side WHEN 'sure' THEN sure_due WHEN 'doubt' THEN doubt_due ELSE broker - sure_due - doubt_due END AS due
+    FROM measures JOIN dues USING (date, hour, namespace, entity, kind, measure)
+    WINDOW whole AS (PARTITION BY date, hour, namespace, entity, kind, side, measure),
+        mine AS (PARTITION BY date, hour, namespace, entity, kind, side, measure ORDER BY client, stage ROWS UNBOUNDED PRECEDING)
+), shares AS (
+    SELECT *, coalesce(due * upto // nullif(total, 0) - due * (upto - amount) // nullif(total, 0), 0) AS part FROM bounds
+), summed AS (
     SELECT date, hour, pairing, namespace, entity, client, stage, kind,
-        coalesce(ops_due * ops_to // nullif(ops_all, 0) - ops_due * (ops_to - operations) // nullif(ops_all, 0), 0) AS operations,
-        coalesce(msgs_due * msgs_to // nullif(msgs_all, 0) - msgs_due * (msgs_to - messages) // nullif(msgs_all, 0), 0) AS messages
-    FROM bounds
+        coalesce(sum(part) FILTER (measure = 'messages'), 0)::BIGINT AS messages,
+        coalesce(sum(part) FILTER (measure = 'operations'), 0)::BIGINT AS operations
+    FROM shares GROUP BY ALL
 )
-SELECT date, hour, pairing, namespace, entity, client, stage, kind, sum(messages)::BIGINT AS messages,
-    sum(operations)::BIGINT AS operations,
-    coalesce(sum(operations) FILTER (kind NOT IN ('complete', 'abandon', 'defer', 'dead-letter', 'renew')), 0)::BIGINT AS charged
-FROM shared WHERE operations > 0 OR messages > 0 GROUP BY ALL;
+SELECT *, CASE WHEN kind IN ('complete', 'abandon', 'defer', 'dead-letter', 'renew') THEN 0 ELSE operations END AS charged
+FROM summed WHERE operations > 0 OR messages > 0;
 
 CREATE OR REPLACE TABLE cost_hourly AS
 WITH hours AS (
@@ -139,7 +138,7 @@ WITH both_sides AS (SELECT date, namespace FROM usage GROUP BY ALL HAVING count(
 ), sums AS (
     SELECT date, namespace, entity, kind,
         coalesce(sum(operations) FILTER (metered_by = 'client'), 0)::BIGINT AS client_operations,
-        coalesce(sum(unknown) FILTER (metered_by = 'client'), 0)::BIGINT AS client_unknown,
+        coalesce(sum(operations) FILTER (side = 'doubt'), 0)::BIGINT AS client_unknown,
         coalesce(sum(operations) FILTER (metered_by = 'broker'), 0)::BIGINT AS broker_operations,
         coalesce(sum(messages) FILTER (metered_by = 'client'), 0)::BIGINT AS client_messages,
         coalesce(sum(messages) FILTER (metered_by = 'broker'), 0)::BIGINT AS broker_messages

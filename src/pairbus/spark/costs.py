@@ -30,12 +30,8 @@ def usage_hourly(silver: DataFrame) -> DataFrame:
     """Return what reached a broker, by the hour, as each side has metered it. What has failed costs nothing."""
     return (
         silver.where((F.col("outcome") != Outcome.FAILED.value) & ~F.col("kind").isin(*NO_OPERATION))
-        .groupBy("date", F.date_trunc("hour", "at").alias("hour"), "metered_by", "pairing", *_ORDER)
-        .agg(
-            F.sum("messages").alias("messages"),
-            F.sum("operations").alias("operations"),
-            F.sum(F.when(F.col("outcome") == Outcome.UNKNOWN.value, F.col("operations")).otherwise(0)).alias("unknown"),
-        )
+        .groupBy("date", F.date_trunc("hour", "at").alias("hour"), "metered_by", "outcome", "pairing", *_ORDER)
+        .agg(F.sum("messages").alias("messages"), F.sum("operations").alias("operations"))
     )
 
 
@@ -43,22 +39,29 @@ def counted_once(usage: DataFrame) -> DataFrame:
     """Return what was done, whoever has metered it.
 
     In an hour in which a namespace's broker has metered, what it says is what is charged. The clients' records say who
-    it was, and at which stage: they are taken first, and the rest is the broker's.
+    it was, and at which stage: those of operations that they know to be done are taken first, then those of which they
+    do not know, as far as the broker's number goes; the rest of it is the broker's.
     """
     by_broker = F.col("metered_by") == MeteredBy.BROKER.value
-    hour = Window.partitionBy("date", "hour", "namespace")
-    same = Window.partitionBy("date", "hour", "namespace", "entity", "kind")
-    known = usage.withColumn("has_broker", F.max(by_broker).over(hour))
+    doubtful = F.col("outcome") == Outcome.UNKNOWN.value
+    same = ["date", "hour", "namespace", "entity", "kind"]
+    turn, has_broker = F.col("turn"), F.col("has_broker")
+    rows = usage.withColumn("turn", F.when(by_broker, 2).when(doubtful, 1).otherwise(0)).withColumn(
+        "has_broker", F.max(by_broker).over(Window.partitionBy("date", "hour", "namespace"))
+    )
     for measure in ("operations", "messages"):
-        brokers = F.sum(F.when(by_broker, F.col(measure)).otherwise(0)).over(same)
-        clients = F.sum(F.when(by_broker, 0).otherwise(F.col(measure))).over(same)
-        room = F.when(F.col("has_broker"), F.least(brokers, clients)).otherwise(clients)
-        known = known.withColumn(f"{measure}_due", F.when(by_broker, brokers - room).otherwise(room))
-    side = ["date", "hour", "namespace", "entity", "kind", "metered_by"]
-    for measure in ("operations", "messages"):
-        known = known.withColumn(measure, _share(f"{measure}_due", measure, side, ["client", "stage"]))
+        sure, doubted, broker = (
+            F.sum(F.when(turn == number, F.col(measure)).otherwise(0)).over(Window.partitionBy(*same))
+            for number in range(3)
+        )
+        rows = rows.withColumns({"sure": sure, "doubted": doubted, "broker": broker})
+        rows = rows.withColumn("sure", F.when(has_broker, F.least("sure", "broker")).otherwise(F.col("sure")))
+        left = F.col("broker") - F.col("sure")
+        rows = rows.withColumn("doubted", F.when(has_broker, F.least("doubted", left)).otherwise(F.col("doubted")))
+        due = F.when(turn == 0, F.col("sure")).when(turn == 1, F.col("doubted")).otherwise(left - F.col("doubted"))
+        rows = _shared(rows.withColumn("due", due), measure, [*same, "turn"], ["client", "stage"], into=measure)
     return (
-        known.where("operations > 0 OR messages > 0")
+        rows.where("operations > 0 OR messages > 0")
         .groupBy("date", "hour", "pairing", *_ORDER)
         .agg(F.sum("messages").alias("messages"), F.sum("operations").alias("operations"))
     )
@@ -77,12 +80,11 @@ def cost_hourly(usage: DataFrame, plan: Plan, before: DataFrame | None = None) -
     month = F.trunc("hour", "month")
     hours = rows.groupBy("date", "hour", month.alias("month")).agg(F.sum("charged").alias("in_hour"))
     hours = hours.withColumn("earlier", F.lit(0)) if before is None else _with_earlier(hours, before)
-    after = F.col("earlier") + F.sum("in_hour").over(Window.partitionBy("month").orderBy("hour"))
-    charges = hours.select(
-        "date", "hour", (_charge(plan, after) - _charge(plan, after - F.col("in_hour"))).alias("due")
-    )
-    priced = rows.join(charges, ["date", "hour"])
-    return priced.withColumn("nanos", _share("due", "charged", ["date", "hour"], _ORDER)).select(*COST_HOURLY.columns)
+    reached = F.col("earlier") + F.sum("in_hour").over(Window.partitionBy("month").orderBy("hour"))
+    hours = hours.withColumn("after", reached).withColumn("before", F.col("after") - F.col("in_hour"))
+    due = (_charge(plan, F.col("after")) - _charge(plan, F.col("before"))).alias("due")
+    priced = rows.join(hours.select("date", "hour", due), ["date", "hour"])
+    return _shared(priced, "charged", ["date", "hour"], _ORDER, into="nanos").select(*COST_HOURLY.columns)
 
 
 def message_cost(costs: DataFrame) -> DataFrame:
@@ -152,7 +154,7 @@ def client_vs_broker(usage: DataFrame) -> DataFrame:
         both.groupBy("date", "namespace", "entity", "kind")
         .agg(
             total(~by_broker, "operations").alias("client_operations"),
-            total(~by_broker, "unknown").alias("client_unknown"),
+            total(~by_broker & (F.col("outcome") == Outcome.UNKNOWN.value), "operations").alias("client_unknown"),
             total(by_broker, "operations").alias("broker_operations"),
             total(~by_broker, "messages").alias("client_messages"),
             total(by_broker, "messages").alias("broker_messages"),
@@ -163,24 +165,27 @@ def client_vs_broker(usage: DataFrame) -> DataFrame:
     )
 
 
-def _share(total: str, weight: str, group: Sequence[str], order: Sequence[str]) -> Column:
-    """Share a group's total out by weight in whole numbers that add up, as :func:`pairbus.core.pricing.share` does."""
+def _shared(rows: DataFrame, weight: str, group: Sequence[str], order: Sequence[str], *, into: str) -> DataFrame:
+    """Share what a group has ``due`` out by weight, as :func:`pairbus.core.pricing.share` does: the parts add up."""
     window = Window.partitionBy(*group)
     upto = window.orderBy(*order).rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    bound, whole = F.sum(weight).over(upto), F.sum(weight).over(window)
+    bounds = rows.withColumns({"_bound": F.sum(weight).over(upto), "_whole": F.sum(weight).over(window)})
 
     def cut(at: Column) -> Column:
-        return F.call_function("div", F.col(total).cast(_EXACT) * at.cast(_EXACT), whole.cast(_EXACT))
+        return _divided(F.col("due"), at, F.col("_whole"))
 
-    return F.when(whole > 0, cut(bound) - cut(bound - F.col(weight))).otherwise(0)
+    part = cut(F.col("_bound")) - cut(F.col("_bound") - F.col(weight))
+    return bounds.withColumn(into, F.when(F.col("_whole") > 0, part).otherwise(0)).drop("_bound", "_whole", "due")
+
+
+def _divided(total: Column, part: Column, whole: Column) -> Column:
+    """``total * part // whole``, which may be too large on its way."""
+    return F.call_function("div", total.cast(_EXACT) * part.cast(_EXACT), whole.cast(_EXACT))
 
 
 def _part(way: str, measure: str) -> Column:
     carried, all_sent = F.col("carried"), F.col("carried") + F.col("straight")
-    backlog = F.when(
-        all_sent > 0,
-        F.call_function("div", F.col(measure).cast(_EXACT) * carried.cast(_EXACT), all_sent.cast(_EXACT)),
-    ).otherwise(0)
+    backlog = F.when(all_sent > 0, _divided(F.col(measure), carried, all_sent)).otherwise(0)
     return backlog if way == _BACKLOG else F.col(measure) - backlog
 
 

@@ -111,6 +111,15 @@ class Tables:
             self._files.write(self._manifest_path, json.dumps(manifest, indent=1))
         return len(new)
 
+    def ingest(self, lines: DataFrame) -> None:
+        """Bring the tables up to date with lines, each source of which is whole: a batch of a stream."""
+        kept = lines.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            sources = [str(row[0]) for row in kept.select("source").distinct().collect()]
+            self.refresh(self.add(kept, sources))
+        finally:
+            kept.unpersist()
+
     def add(self, lines: DataFrame, sources: Iterable[str]) -> set[date]:
         """Write lines to bronze, instead of what was read from the same sources before; tell which days they touch."""
         names = set(sources)

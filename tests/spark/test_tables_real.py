@@ -1,0 +1,108 @@
+"""K1, K2, Y2: a paired client, a syphon and two brokers in one short run, and what the tables say of it."""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+from pyspark.sql import SparkSession
+from tests.spark.rows import PLAN, pick
+from tests.support.proxy import Proxy
+
+from pairbus import SendAvailabilityPairedNamespaceOptions, aio
+from pairbus.core.forecast import LONG_POLL, Scenario, forecast
+from pairbus.core.ledger import MeteredBy
+from pairbus.core.naming import namespace_label
+from pairbus.instrument.hooks import Instrument
+from pairbus.instrument.ledger import LedgerFile
+from pairbus.spark.ledger import malformed
+from pairbus.spark.schemas import BRONZE, CLIENT_VS_BROKER, COST_HOURLY, MESSAGE_COST, OUTAGES, SILVER
+from pairbus.spark.tables import Settings, Tables
+from pairbus.testing import EmbeddedBroker
+
+pytestmark = pytest.mark.usefixtures("small")
+
+STRAIGHT, PARKED, QUEUES = 5, 7, 2
+
+
+async def _run(ledger: Path) -> Mapping[str, str]:
+    """Send straight, and in an outage; receive all. Return what the clients call the brokers, who know their names."""
+    with ExitStack() as stack:
+        primary = stack.enter_context(EmbeddedBroker(namespaces=["contoso"], queues=["orders"], ledger=ledger))
+        secondary = stack.enter_context(EmbeddedBroker(namespaces=["fabrikam"], ledger=ledger))
+        proxy = stack.enter_context(Proxy(_port(primary)))
+        sink = stack.enter_context(closing(LedgerFile(ledger)))
+        address = primary.connection_string.replace(f":{_port(primary)}", f":{proxy.port}", 1)
+        async with (
+            aio.NamespaceManager.from_connection_string(secondary.connection_string) as manager,
+            aio.MessagingFactory.from_connection_string(secondary.connection_string, retry_total=0) as other,
+            aio.MessagingFactory.from_connection_string(
+                address, retry_total=0, instrument=Instrument([sink], client="shop")
+            ) as factory,
+        ):
+            options = SendAvailabilityPairedNamespaceOptions(
+                manager, other, backlog_queue_count=QUEUES, failover_interval=0, ping_primary_interval=1,
+                attempt_timeout=5, enable_syphon=True,
+            )  # fmt: skip
+            await factory.pair_namespace(options)
+            async with factory.get_queue_sender("orders") as sender:
+                for number in range(STRAIGHT):
+                    await sender.send_messages(ServiceBusMessage(f"straight {number}"))
+                proxy.set("refused")
+                await sender.send_messages([ServiceBusMessage(f"parked {number}") for number in range(PARKED)])
+                proxy.set("pass")
+            await _receive(primary, STRAIGHT + PARKED)
+        names = {factory.fully_qualified_namespace: "contoso", other.fully_qualified_namespace: "fabrikam"}
+        return {namespace_label(name): meant for name, meant in names.items()}
+
+
+async def _receive(broker: EmbeddedBroker, count: int) -> None:
+    async with (
+        ServiceBusClient.from_connection_string(broker.connection_string) as client,
+        client.get_queue_receiver("orders") as receiver,
+    ):
+        while count:
+            for message in await receiver.receive_messages(count, max_wait_time=20):
+                await receiver.complete_message(message)
+                count -= 1
+
+
+def _port(broker: EmbeddedBroker) -> int:
+    return int(broker.connection_string.partition("sb://")[2].partition(";")[0].rstrip("/").rpartition(":")[2])
+
+
+def test_k1_k2_y2_a_real_run_adds_up(spark: SparkSession, tmp_path: Path) -> None:
+    """K2: straight costs two operations, by way of the backlog four. Y2: an idle syphon has one receive per queue."""
+    ledger = tmp_path / "ledger"
+    aliases = asyncio.run(_run(ledger))
+    tables = Tables(spark, str(tmp_path / "tables"), Settings(PLAN, aliases))
+    assert tables.update([str(ledger)]) > 1
+    assert malformed(tables.read(BRONZE)).count() == 0
+    sides = {row["metered_by"] for row in tables.read(SILVER).select("metered_by").distinct().collect()}
+    assert sides == {MeteredBy.CLIENT.value, MeteredBy.BROKER.value}
+
+    ways = {row["way"]: row for row in tables.read(MESSAGE_COST).collect()}
+    assert (ways["direct"]["messages"], ways["direct"]["operations"]) == (STRAIGHT, 2 * STRAIGHT)
+    assert (ways["backlog"]["messages"], ways["backlog"]["operations"]) == (PARKED, 4 * PARKED)
+    charged = tables.read(COST_HOURLY).where("stage IN ('park', 'syphon') AND charged > 0")
+    assert pick(charged.groupBy("stage", "kind").sum("charged"), ["stage", "kind", "sum(charged)"]) == [
+        ("park", "send", PARKED),
+        ("syphon", "receive", PARKED),
+        ("syphon", "send", PARKED),
+    ]
+
+    polls = tables.read(COST_HOURLY).where("stage = 'idle'").agg({"charged": "sum"}).collect()[0][0] or 0
+    assert polls <= QUEUES  # one long poll each, which the end of the run has cut short
+    month = forecast(Scenario(backlog_queues=10), PLAN)
+    assert month.idle_receives == 10 * 30 * 24 * 3600 // LONG_POLL == 28_800
+
+    (outage,) = tables.read(OUTAGES).collect()
+    assert (outage["entity"], outage["parked"], outage["left"]) == ("orders", PARKED, 0)
+    assert outage["began"] <= outage["engaged"] <= outage["ended"]
+    assert outage["drained"] >= outage["engaged"]
+    sends = tables.read(CLIENT_VS_BROKER).where("entity = 'orders' AND kind = 'send'").collect()
+    known = [(row["client_operations"] - row["client_unknown"], row["broker_operations"]) for row in sends]
+    assert known == [(STRAIGHT + PARKED, STRAIGHT + PARKED)]
