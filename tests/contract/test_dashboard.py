@@ -1,7 +1,7 @@
 """What the dashboard finds out from namespaces, and does there, with the real SDK over sockets."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
 
@@ -20,7 +20,7 @@ from pairbus.testing import EmbeddedBroker, QueueSettings
 NOBODY = "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=Root;SharedAccessKey=c2VjcmV0;UseDevelopmentEmulator=true"
 
 
-Scenario: TypeAlias = Callable[[EmbeddedBroker, EmbeddedBroker], Awaitable[None]]
+Scenario: TypeAlias = Callable[[EmbeddedBroker, EmbeddedBroker], Coroutine[Any, Any, None]]
 
 
 def play(scenario: Scenario) -> None:

@@ -22,6 +22,7 @@ from pairbus.dashboard.monitor import Monitor, Sources
 from pairbus.dashboard.page import add_page
 from pairbus.errors import OptionError
 
+_EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 (which is not said in an address)
 STOP_SECONDS: Final = 2
 """How long requests that are under way may take to end when the page does."""
 
@@ -82,7 +83,8 @@ async def _serve(sources: Sources, where: Where, listening: socket.socket, ready
     monitor = Monitor(sources)
     secure = where.certificate is not None
     port = listening.getsockname()[1]
-    host = f"[{where.host}]" if ":" in where.host else where.host
+    host = "localhost" if where.host in _EVERYWHERE else where.host
+    host = f"[{host}]" if ":" in host else host
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
