@@ -57,7 +57,7 @@ def test_elsewhere_than_on_this_machine_a_token_is_needed(browser: Browser, page
     assert refused.returncode == 2
     assert "PAIRBUS_DASHBOARD_TOKEN" in refused.stderr.replace("\n", "")
     with dashboard(*arguments, env={"PAIRBUS_DASHBOARD_TOKEN": TOKEN}) as url:
-        here = url.replace(EVERYWHERE, "127.0.0.1")
+        here = url.replace("localhost", "127.0.0.1")
         page.goto(here)
         expect(page.get_by_role("alert")).to_have_text("This page needs a token.")
         page.get_by_label("Token").fill("some other token")

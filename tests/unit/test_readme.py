@@ -24,6 +24,8 @@ ELSEWHERE = {
     "make test": "is what runs this test",
     "pairbus simulate --seeds 10000": "is what make chaos runs",
     "pairbus dashboard --ledger ./ledger": "does not end by itself; tests/browser runs it",
+    "export PAIRBUS_DASHBOARD_TOKEN=$(openssl rand -hex 16)": "is for the next command",
+    "pairbus dashboard --ledger ./ledger --host 0.0.0.0 --certificate server.pem --key server.key": "likewise",
 }
 FOR_A_BROKER = ("pairbus broker", "pairbus fault ", "curl ")
 """These do not end by themselves, or need one that runs: see below, and tests/contract."""

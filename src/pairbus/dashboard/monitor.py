@@ -45,7 +45,12 @@ class Sources:
 
 
 class Monitor:
-    """Knows what the page shows, as long as :meth:`running` is entered. One for all who look at it."""
+    """Knows what the page shows, as long as :meth:`running` is entered. One for all who look at it.
+
+    Made within the event loop. What it does at the namespaces goes into the ledger that it reads (K1).
+
+    :raises OptionError: the ledger's directory cannot be used.
+    """
 
     def __init__(self, sources: Sources) -> None:
         now = datetime.now(UTC)
@@ -55,9 +60,11 @@ class Monitor:
         self._reading = Reading(None if sources.ledger is None else str(sources.ledger))
         given = [text for text in (sources.primary, sources.secondary) if text is not None]
         self._ports = [port for port in map(local_port, given) if port is not None]
+        self._sink = None if sources.ledger is None else LedgerFile(sources.ledger)
         self._called: dict[str, str] = {}
         """Names of embedded namespaces, whose hosts are addresses that say little."""
-        self.lookers: dict[Role, Looker] = {}
+        instrument = Instrument([] if self._sink is None else [self._sink], client="dashboard")
+        self.lookers = _lookers(sources, instrument)
         self.piles = Piles(self.lookers)
         self.boards: list[Board] = []
         self.view: View = view(self._account, (), self._reading, now)
@@ -65,9 +72,6 @@ class Monitor:
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:
         """Keep everything up to date until the block ends."""
-        sink = None if self._sources.ledger is None else LedgerFile(self._sources.ledger)
-        instrument = Instrument([] if sink is None else [sink], client="dashboard")
-        self.lookers.update(_lookers(self._sources, instrument))
         work = [
             _again(SHOW_SECONDS, self._show),
             *(_again(self._sources.every, looker.again) for looker in self.lookers.values()),
@@ -86,8 +90,8 @@ class Monitor:
             await asyncio.wait(tasks)
             for looker in self.lookers.values():
                 await looker.close()
-            if sink is not None:
-                await asyncio.to_thread(sink.close)
+            if self._sink is not None:
+                await asyncio.to_thread(self._sink.close)
 
     async def _show(self) -> None:
         now = datetime.now(UTC)
@@ -103,7 +107,7 @@ class Monitor:
             self._account.take(await asyncio.to_thread(follower.read))
             part = None if follower.caught_up or not follower.size else 1 - follower.behind / follower.size
             self._reading = Reading(str(follower.directory), part, follower.problem)
-            if part is None or follower.problem is not None:
+            if part is None:
                 return
 
     async def ask_boards(self) -> None:

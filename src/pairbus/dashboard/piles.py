@@ -103,7 +103,7 @@ class Piles:
         return _told(outcome, "discarded")
 
     async def _look_again(self, pile: Pile) -> None:
-        await self._lookers[pile.role].again()
+        await self._lookers[pile.role].again(afresh=True)
         async with self._looking:
             self._counts = None
         await self.again()

@@ -3,8 +3,10 @@
 # pyright: reportUnknownMemberType=false
 
 import asyncio
+import os
 import signal
 import socket
+import ssl
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +22,7 @@ from pairbus.dashboard.monitor import Monitor, Sources
 from pairbus.dashboard.page import add_page
 from pairbus.errors import OptionError
 
+_EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 (which is not said in an address)
 STOP_SECONDS: Final = 2
 """How long requests that are under way may take to end when the page does."""
 
@@ -52,20 +55,36 @@ def serve(sources: Sources, where: Where, ready: Callable[[str], None]) -> None:
     :raises OptionError: the address cannot be listened on, or is not safe without a token.
     """
     check_token(where.host, where.token)
+    _check_certificate(where)
     family = socket.AF_INET6 if ":" in where.host else socket.AF_INET
     try:
         listening = socket.create_server((where.host, where.port), family=family)
     except OSError as error:
-        raise OptionError("port", where.port, f"one that is free on {where.host} ({error.strerror or error})") from None
+        raise OptionError(
+            "port", where.port, f"one that is free on {where.host} ({os.strerror(error.errno or 0)})"
+        ) from None
     with listening:
         asyncio.run(_serve(sources, where, listening, ready))
+
+
+def _check_certificate(where: Where) -> None:
+    if where.certificate is None and where.key is None:
+        return
+    try:
+        if where.certificate is None:
+            raise FileNotFoundError("none is given, only a key")
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(where.certificate, where.key)
+    except OSError as error:
+        valid = f"a PEM file that can be read, with its key ({error.strerror or error})"
+        raise OptionError("certificate", str(where.certificate), valid) from None
 
 
 async def _serve(sources: Sources, where: Where, listening: socket.socket, ready: Callable[[str], None]) -> None:
     monitor = Monitor(sources)
     secure = where.certificate is not None
     port = listening.getsockname()[1]
-    host = f"[{where.host}]" if ":" in where.host else where.host
+    host = "localhost" if where.host in _EVERYWHERE else where.host
+    host = f"[{host}]" if ":" in host else host
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
