@@ -19,9 +19,12 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from pairbus.aio.messages import parked
 from pairbus.aio.mover import Mover, Pace
+from pairbus.aio.native.endpoint import endpoint_of
+from pairbus.aio.native.transport import NativeTransport
 from pairbus.aio.pumps import Syphon
 from pairbus.aio.sdk import Message
 from pairbus.aio.sdk_transport import SdkTransport
+from pairbus.aio.transport import Transport
 from pairbus.core.backoff import Backoff
 from pairbus.core.naming import backlog_paths
 from pairbus.core.routing import Destinations
@@ -36,8 +39,16 @@ IGNORED = (
 """What the SDK leaves open when its peer has gone."""
 
 
+CARRIERS = ("sdk", "native")
+
+
 class Pair:
-    """A primary with some queues, a secondary with backlog queues, and links of the SDK to both."""
+    """A primary with some queues, a secondary with backlog queues, and links of the SDK to both.
+
+    :cvar carrier: what carries messages for the movers; see the fixture of the same name.
+    """
+
+    carrier = "sdk"
 
     def __init__(
         self,
@@ -84,9 +95,9 @@ class Pair:
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()
 
-    def transport(self, broker: EmbeddedBroker, **options: Any) -> SdkTransport:
+    def transport(self, broker: EmbeddedBroker, **options: Any) -> Transport:
         """Make a transport, which is closed at the end."""
-        made = SdkTransport(self.clients[broker], **options)
+        made = transport_to(self.clients[broker], self.carrier, **options)
         self._stack.push_async_callback(made.close)
         return made
 
@@ -118,6 +129,13 @@ class Pair:
         """Park messages in a backlog queue."""
         async with self.clients[self.secondary].get_queue_sender(queue or self.backlogs[0]) as sender:
             await send(sender, [parked(each, destination) for each in messages])
+
+
+def transport_to(client: ServiceBusClient, carrier: str, **options: Any) -> Transport:
+    """Make a transport to the namespace of a client."""
+    if carrier == "native":
+        return NativeTransport(endpoint_of(client), **options)
+    return SdkTransport(client, **options)
 
 
 async def send(sender: ServiceBusSender, messages: Sequence[Message]) -> None:

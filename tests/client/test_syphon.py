@@ -17,7 +17,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpM
 from azure.servicebus.exceptions import MessageLockLostError, OperationTimeoutError
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from tests.client.syphoning import IGNORED, Pair, count_of, receive, send, until
+from tests.client.syphoning import CARRIERS, IGNORED, Pair, count_of, receive, send, transport_to, until
 
 from pairbus.aio.messages import parked
 from pairbus.aio.mover import Mover
@@ -30,6 +30,18 @@ from pairbus.core.routing import DeadLetterReason, WaitReason
 from pairbus.testing import EntityStatus, QueueSettings
 
 pytestmark = [pytest.mark.filterwarnings(each) for each in IGNORED]
+
+
+@pytest.fixture(scope="module", autouse=True, params=CARRIERS)
+def carrier(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Carry messages by each of the two transports."""
+    before, Pair.carrier = Pair.carrier, request.param
+    yield request.param
+    Pair.carrier = before
+
+
+by_the_sdk = pytest.mark.parametrize("carrier", ["sdk"], indirect=True)
+by_the_native_client = pytest.mark.parametrize("carrier", ["native"], indirect=True)
 
 
 def texts(prefix: str, number: int, **options: Any) -> list[ServiceBusMessage]:
@@ -140,7 +152,8 @@ class Both:
 
 
 @pytest.fixture(scope="module")
-def both() -> Iterator[Both]:
+def both(carrier: str) -> Iterator[Both]:
+    assert carrier == Pair.carrier
     with asyncio.Runner() as runner:
         made = Both(runner)
         runner.run(made.open())
@@ -338,6 +351,7 @@ def test_settling_tells_how_it_ended_for_each_message() -> None:
     asyncio.run(play())
 
 
+@by_the_sdk
 def test_messages_that_lie_around_for_long_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker sends as long as it has credit; what nobody asked for in time would lose its lock."""
 
@@ -365,15 +379,15 @@ def test_messages_that_lie_around_for_long_are_put_back(monkeypatch: pytest.Monk
     asyncio.run(play())
 
 
-def test_a_peer_that_stays_silent_is_given_up_within_the_deadline() -> None:
+def test_a_peer_that_stays_silent_is_given_up_within_the_deadline(carrier: str) -> None:
     async def play() -> None:
         ends: list[asyncio.StreamWriter] = []
         silent = await asyncio.start_server(lambda _reader, writer: ends.append(writer), "127.0.0.1", 0)
         port = silent.sockets[0].getsockname()[1]
         where = f"Endpoint=sb://localhost:{port};SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0;UseDevelopmentEmulator=true;"
         async with ServiceBusClient.from_connection_string(where, retry_total=0) as client:
-            transport = SdkTransport(client, attempt_timeout=0.5)
-            with pytest.raises(OperationTimeoutError, match="sending to 'orders' took longer than"):
+            transport = transport_to(client, carrier, attempt_timeout=0.5)
+            with pytest.raises(OperationTimeoutError, match="'orders' took longer than"):
                 await transport.send("orders", [Outgoing(b"")])
             with pytest.raises(OperationTimeoutError):
                 await transport.receive("orders", 1, 0.1)
@@ -388,10 +402,12 @@ def test_a_peer_that_stays_silent_is_given_up_within_the_deadline() -> None:
     asyncio.run(play())
 
 
+@by_the_sdk
 def test_links_that_rest_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play() -> None:
         async with Pair({"orders": QueueSettings(), "bills": QueueSettings()}) as pair:
             target = pair.transport(pair.primary)
+            assert isinstance(target, SdkTransport)
             payload = Outgoing(b"\x00\x53\x75\xa0\x01x")
             await asyncio.gather(*(target.send("orders", [payload]) for _ in range(8)))
             assert 1 <= len(target._entities["orders"].resting) <= 4
