@@ -17,16 +17,15 @@ from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
+from pairbus.aio.carriers import transport_to
 from pairbus.aio.messages import parked
 from pairbus.aio.mover import Mover, Pace
-from pairbus.aio.native.endpoint import endpoint_of
-from pairbus.aio.native.transport import NativeTransport
 from pairbus.aio.pumps import Syphon
 from pairbus.aio.sdk import Message
-from pairbus.aio.sdk_transport import SdkTransport
 from pairbus.aio.transport import Transport
 from pairbus.core.backoff import Backoff
 from pairbus.core.naming import backlog_paths
+from pairbus.core.options import TransportName
 from pairbus.core.routing import Destinations
 from pairbus.testing import EmbeddedBroker, QueueSettings
 
@@ -39,16 +38,13 @@ IGNORED = (
 """What the SDK leaves open when its peer has gone."""
 
 
-CARRIERS = ("sdk", "native")
-
-
 class Pair:
     """A primary with some queues, a secondary with backlog queues, and links of the SDK to both.
 
     :cvar carrier: what carries messages for the movers; see the fixture of the same name.
     """
 
-    carrier = "sdk"
+    carrier: TransportName = "sdk"
 
     def __init__(
         self,
@@ -129,13 +125,6 @@ class Pair:
         """Park messages in a backlog queue."""
         async with self.clients[self.secondary].get_queue_sender(queue or self.backlogs[0]) as sender:
             await send(sender, [parked(each, destination) for each in messages])
-
-
-def transport_to(client: ServiceBusClient, carrier: str, **options: Any) -> Transport:
-    """Make a transport to the namespace of a client."""
-    if carrier == "native":
-        return NativeTransport(endpoint_of(client), **options)
-    return SdkTransport(client, **options)
 
 
 async def send(sender: ServiceBusSender, messages: Sequence[Message]) -> None:

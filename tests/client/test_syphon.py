@@ -17,8 +17,9 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpM
 from azure.servicebus.exceptions import MessageLockLostError, OperationTimeoutError
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from tests.client.syphoning import CARRIERS, IGNORED, Pair, count_of, receive, send, transport_to, until
+from tests.client.syphoning import IGNORED, Pair, count_of, receive, send, until
 
+from pairbus.aio.carriers import TRANSPORTS, transport_to
 from pairbus.aio.messages import parked
 from pairbus.aio.mover import Mover
 from pairbus.aio.sdk_links import QueueLink, receiver_of
@@ -26,14 +27,15 @@ from pairbus.aio.sdk_transport import SdkTransport
 from pairbus.aio.transport import Outgoing
 from pairbus.amqp.message import HEADER, Message
 from pairbus.core.envelope import RESERVED
+from pairbus.core.options import TransportName
 from pairbus.core.routing import DeadLetterReason, WaitReason
 from pairbus.testing import EntityStatus, QueueSettings
 
 pytestmark = [pytest.mark.filterwarnings(each) for each in IGNORED]
 
 
-@pytest.fixture(scope="module", autouse=True, params=CARRIERS)
-def carrier(request: pytest.FixtureRequest) -> Iterator[str]:
+@pytest.fixture(scope="module", autouse=True, params=TRANSPORTS)
+def carrier(request: pytest.FixtureRequest) -> Iterator[TransportName]:
     """Carry messages by each of the two transports."""
     before, Pair.carrier = Pair.carrier, request.param
     yield request.param
@@ -152,7 +154,7 @@ class Both:
 
 
 @pytest.fixture(scope="module")
-def both(carrier: str) -> Iterator[Both]:
+def both(carrier: TransportName) -> Iterator[Both]:
     assert carrier == Pair.carrier
     with asyncio.Runner() as runner:
         made = Both(runner)
@@ -379,7 +381,7 @@ def test_messages_that_lie_around_for_long_are_put_back(monkeypatch: pytest.Monk
     asyncio.run(play())
 
 
-def test_a_peer_that_stays_silent_is_given_up_within_the_deadline(carrier: str) -> None:
+def test_a_peer_that_stays_silent_is_given_up_within_the_deadline(carrier: TransportName) -> None:
     async def play() -> None:
         ends: list[asyncio.StreamWriter] = []
         silent = await asyncio.start_server(lambda _reader, writer: ends.append(writer), "127.0.0.1", 0)

@@ -81,7 +81,8 @@ class SendingLink:
         limit = self._link.max_message_size
         if limit is not None and len(payload) > limit:
             raise MessageSizeExceededError(
-                message=f"The message has {len(payload)} bytes; {self.entity!r} takes {limit} at most."
+                message=f"The message is too large: {len(payload)} bytes; {self.entity!r} takes {limit} at most.",
+                condition="amqp:link:message-size-exceeded",
             )
         sending = Sending(self, payload, message_format, self._loop.create_future())
         self._pending[sending] = None
