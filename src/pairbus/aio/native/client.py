@@ -148,17 +148,8 @@ class NativeClient:
                 return await work(opened)
         except TimeoutError:
             if opened is not None:
-                self.suspect(opened.connection, began)
+                opened.connection.suspect(began)
             raise errors.unsent(errors.timed_out(what, seconds)) from None
-
-    @staticmethod
-    def suspect(connection: NativeConnection, since: float) -> None:
-        """Give up a connection on which nothing was heard since then, so that the next one who needs it gets another.
-
-        If something was heard it is the entity that does not answer, and the others on the connection go on.
-        """
-        if connection.heard_at < since:
-            connection.abort()
 
     async def _opened(self, seconds: float) -> Opened:
         opening = self._opening

@@ -242,6 +242,14 @@ class NativeConnection(asyncio.Protocol):
         self._dispatch(self.amqp.connection_lost())
         self._end(None)
 
+    def suspect(self, since: float) -> None:
+        """Give it up if nothing was heard since then, so that the next one who needs it gets another.
+
+        If something was heard it is an entity that does not answer, and the others on the connection go on.
+        """
+        if self.heard_at < since:
+            self.abort()
+
     async def close(self) -> None:
         """Close it, in order if that can be done in a few seconds; never hangs, never raises."""
         if self.error is None:

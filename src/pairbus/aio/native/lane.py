@@ -8,14 +8,16 @@ an answer before the next ones leave. A caller that gives up harms no other.
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from pairbus.aio.attempt import Chores, cancel
 from pairbus.aio.lane import STALE_SECONDS, AbandonedError, Begun, Submission, begin
 from pairbus.aio.native.client import NativeClient
 from pairbus.aio.native.errors import is_unsent, unsent
-from pairbus.aio.native.sender import NativeSender, encoded
+from pairbus.aio.native.sender import NativeSender, batch_of, encoded
 from pairbus.aio.sdk import facts
+from pairbus.amqp.performatives import BATCH_FORMAT
 from pairbus.core.ledger import Stage
 from pairbus.core.sending import ABOUT_THE_MESSAGE
 from pairbus.instrument.hooks import Instrument
@@ -77,9 +79,12 @@ class NativeLane:
         if self._closed:
             raise AbandonedError(f"the link to {self.entity!r} is closed")
         submission.future = self._loop.create_future()
+        alone = not self._under_way
         self._under_way[submission] = self._loop.time()
         self._gathered.append(submission)
-        if not self._dispatching:
+        if alone:
+            self._dispatch()  # at once; those who come while it is under way travel together
+        elif not self._dispatching:
             self._dispatching = True
             self._loop.call_soon(self._dispatch)
         if self._watchdog is None or self._watchdog.when() > submission.deadline:
@@ -187,7 +192,7 @@ class NativeLane:
                 self._gathered.remove(submission)
             _fail(submission, TimeoutError(f"{self.entity!r} did not answer in time"))
             if submission.begun and self._sender is not None:
-                self._client.suspect(self._sender.link.connection, since)
+                self._sender.link.connection.suspect(since)
         if late and not self._under_way:  # nobody else counts on the link, which did not answer
             self._idle.set()
             self._drop()
@@ -289,19 +294,15 @@ class NativeLane:
     def _transfer(self, sender: NativeSender, run: Sequence[tuple[Submission[Any], bytes]], operation: Begun) -> None:
         for submission, _ in run:
             submission.begun = True
+        answered = partial(self._answered, sender, run, operation)
         try:
             if len(run) == 1:
-                sending = sender.link.send(run[0][1])
+                sender.link.send(run[0][1], 0, answered)
             else:
-                sending = sender.begin_batch([payload for _, payload in run], run[0][0].messages[0])
+                payloads = [payload for _, payload in run]
+                sender.link.send(batch_of(payloads, run[0][0].messages[0]), BATCH_FORMAT, answered)
         except Exception as error:  # noqa: BLE001 (handed to the callers)
-            self._answered(sender, run, operation, unsent(error))
-            return
-
-        def answered(future: "asyncio.Future[None]") -> None:
-            self._answered(sender, run, operation, None if future.cancelled() else future.exception())
-
-        sending.future.add_done_callback(answered)
+            answered(unsent(error))
 
     def _answered(
         self,

@@ -12,7 +12,7 @@ from pairbus.aio.messages import group_key, raw
 from pairbus.aio.native import errors
 from pairbus.aio.native.client import NativeClient
 from pairbus.aio.native.encoding import encode_message
-from pairbus.aio.native.sending import Sending, SendingLink
+from pairbus.aio.native.sending import SendingLink
 from pairbus.aio.sdk import Message, encoded_in, messages_of
 from pairbus.amqp import build_batch, build_message
 from pairbus.amqp.performatives import BATCH_FORMAT
@@ -25,7 +25,7 @@ _LONG: Final = 0x81
 class NativeSender:
     """The sending methods of :class:`azure.servicebus.aio.ServiceBusSender`, on one link that any number may share.
 
-    :param seconds: how long a management request may take.
+    :param seconds: how long a batch or a management request may take.
     """
 
     def __init__(self, client: NativeClient, link: SendingLink, seconds: float) -> None:
@@ -35,24 +35,13 @@ class NativeSender:
 
     async def send_messages(self, message: Message | Sequence[Message] | ServiceBusMessageBatch) -> None:
         """Send one message, or several as one batch."""
-        sending = self.begin(message)
-        try:
-            await sending.future
-        finally:
-            self.link.forget(sending)
-
-    def begin(self, message: Message | Sequence[Message] | ServiceBusMessageBatch) -> Sending:
-        """Begin to send, and return what tells how it ends."""
         if isinstance(message, ServiceBusMessageBatch):
-            messages = messages_of(message)
-            return self.begin_batch(encoded_in(message), messages[0])
-        if isinstance(message, Sequence):
-            return self.begin_batch([encode_message(each) for each in message], message[0])
-        return self.link.send(encoded(message))
-
-    def begin_batch(self, payloads: Sequence[bytes], first: Message) -> Sending:
-        """Begin to send encoded messages as one batch."""
-        return self.link.send(build_batch(payloads, _envelope(first)), BATCH_FORMAT)
+            payload, kind = batch_of(encoded_in(message), messages_of(message)[0]), BATCH_FORMAT
+        elif isinstance(message, Sequence):
+            payload, kind = batch_of([encode_message(each) for each in message], message[0]), BATCH_FORMAT
+        else:
+            payload, kind = encoded(message), 0
+        await self.link.deliver(payload, kind, self._seconds)
 
     async def schedule_messages(self, messages: Sequence[Message], schedule_time_utc: datetime) -> list[int]:
         """Send messages to be enqueued at a time, and return their sequence numbers."""
@@ -89,6 +78,11 @@ def encoded(message: Message) -> bytes:
         return encode_message(message)
     except (TypeError, ValueError) as error:
         raise errors.unsent(ServiceBusError(f"Handler failed: {error}.", error=error)) from error
+
+
+def batch_of(payloads: Sequence[bytes], first: Message) -> bytes:
+    """Encode a batch of encoded messages, of which this is the first."""
+    return build_batch(payloads, _envelope(first))
 
 
 def _envelope(first: Message) -> bytes:

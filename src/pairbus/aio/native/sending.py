@@ -2,9 +2,10 @@
 
 import asyncio
 from collections import deque
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
-from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
+from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError, ServiceBusError
 
 from pairbus.aio.native import errors
 from pairbus.aio.native.connection import NativeConnection
@@ -15,22 +16,24 @@ LARGEST_BATCH: Final = 262_144
 """What is taken for the largest message when the broker does not say."""
 
 
+Answered: TypeAlias = Callable[[ServiceBusError | None], None]
+"""Told how a delivery ended: None is well."""
+
+
 class Sending:
-    """One delivery: ``future`` is done when the broker has answered, or when nobody will ever know.
+    """One delivery, whose ``answered`` is called when the broker has answered, or when nobody will ever know.
 
     :ivar begun: whether anything of it may have reached the broker.
     """
 
-    __slots__ = ("_link", "begun", "future", "message_format", "payload")
+    __slots__ = ("_link", "answered", "begun", "message_format", "payload")
 
-    def __init__(
-        self, link: "SendingLink", payload: bytes, message_format: int, future: "asyncio.Future[None]"
-    ) -> None:
+    def __init__(self, link: "SendingLink", payload: bytes, message_format: int, answered: Answered) -> None:
         self._link = link
         self.payload = payload
         self.message_format = message_format
         self.begun = False
-        self.future = future
+        self.answered = answered
 
     def on_outcome(self, state: DeliveryState | None) -> None:
         """Take the broker's answer."""
@@ -74,7 +77,7 @@ class SendingLink:
         """Whether nothing waits for an answer."""
         return not self._pending
 
-    def send(self, payload: bytes, message_format: int = 0) -> Sending:
+    def send(self, payload: bytes, message_format: int, answered: Answered) -> Sending:
         """Send a message, now or when the broker takes it."""
         if self.error is not None:
             raise errors.unsent(self.error)
@@ -84,12 +87,45 @@ class SendingLink:
                 message=f"The message is too large: {len(payload)} bytes; {self.entity!r} takes {limit} at most.",
                 condition="amqp:link:message-size-exceeded",
             )
-        sending = Sending(self, payload, message_format, self._loop.create_future())
+        sending = Sending(self, payload, message_format, answered)
         self._pending[sending] = None
         self._waiting.append(sending)
         self.on_flow()
         self.connection.flush_soon()
         return sending
+
+    async def deliver(self, payload: bytes, message_format: int, seconds: float) -> None:
+        """Send a message, and return when the broker has accepted it.
+
+        When the time is over the link is let go of: nobody knows whether it would ever answer.
+        """
+        future: asyncio.Future[None] = self._loop.create_future()
+
+        def answered(error: ServiceBusError | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(error)
+
+        began = self.used_at = self._loop.time()
+        sending = self.send(payload, message_format, answered)
+        timer = self._loop.call_later(
+            seconds, lambda: answered(errors.timed_out(f"sending to {self.entity!r}", seconds))
+        )
+        try:
+            await future
+        except OperationTimeoutError as error:
+            if sending not in self._pending:
+                raise  # the broker's own
+            self.forget(sending)
+            self.connection.suspect(began)
+            self.close()
+            raise error if sending.begun else errors.unsent(error) from None
+        finally:
+            timer.cancel()
+            self.forget(sending)
 
     def forget(self, sending: Sending) -> None:
         """Wait no more for an answer; what has not been sent yet is not."""
@@ -109,12 +145,10 @@ class SendingLink:
 
     def on_outcome(self, sending: Sending, state: DeliveryState | None) -> None:
         """Take the broker's answer."""
-        if self._pending.pop(sending, self) is self or sending.future.done():
-            return
-        if isinstance(state, Accepted):
-            sending.future.set_result(None)
-        else:
-            sending.future.set_exception(errors.of_outcome(state, f"sending to {self.entity!r}"))
+        if self._pending.pop(sending, self) is self:
+            return  # nobody wants to know any more
+        accepted = isinstance(state, Accepted)
+        sending.answered(None if accepted else errors.of_outcome(state, f"sending to {self.entity!r}"))
 
     def on_attached(self) -> None:
         """Take note that it is attached."""
@@ -138,9 +172,8 @@ class SendingLink:
         pending, self._pending = self._pending, {}
         self._waiting.clear()
         for sending in pending:
-            if not sending.future.done():
-                failed = errors.again(error)
-                sending.future.set_exception(failed if sending.begun else errors.unsent(failed))
+            failed = errors.again(error)
+            sending.answered(failed if sending.begun else errors.unsent(failed))
         self._link.session.end()
         self.connection.flush_soon()
 

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError
@@ -13,6 +12,7 @@ from pairbus.aio import sdk
 from pairbus.aio.native import errors
 from pairbus.aio.native.client import NativeClient
 from pairbus.aio.native.endpoint import Endpoint
+from pairbus.aio.native.quick import read_plain
 from pairbus.aio.native.receiving import PUT_BACK, ReceivingLink
 from pairbus.aio.native.sending import SendingLink
 from pairbus.aio.relabel import read
@@ -38,16 +38,6 @@ PAGE: Final = 250
 """How many messages one look at a queue shows."""
 DEAD_LETTER: Final = Symbol("com.microsoft:dead-letter")
 _UUID: Final = 0x98
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Handle:
-    link: ReceivingLink
-    delivery: DeliveryReceived
-
-    @property
-    def token(self) -> uuid.UUID:
-        return uuid.UUID(bytes_le=self.delivery.delivery_tag)
 
 
 class _Slot:
@@ -88,27 +78,11 @@ class NativeTransport:
     async def send(self, destination: str, batch: Sequence[Outgoing]) -> None:
         """Send messages as one batch."""
         link = await self._sender(destination)
-        loop = asyncio.get_running_loop()
-        began = link.used_at = loop.time()
         if len(batch) == 1:
-            sending = link.send(batch[0].payload)
+            await link.deliver(batch[0].payload, 0, self._seconds)
         else:
-            sending = link.send(build_batch([each.payload for each in batch], _envelope(batch[0])), BATCH_FORMAT)
-        try:
-            async with asyncio.timeout(self._seconds):
-                await sending.future
-        except TimeoutError:
-            begun = sending.begun
-            self._give_up(link, began)
-            failed = errors.timed_out(f"sending to {destination!r}", self._seconds)
-            raise failed if begun else errors.unsent(failed) from None
-        finally:
-            link.forget(sending)
-
-    def _give_up(self, link: SendingLink | ReceivingLink, since: float) -> None:
-        """Let go of a link that does not answer: the next one who needs it gets a new one."""
-        self._client.suspect(link.connection, since)
-        link.close()
+            payload = build_batch([each.payload for each in batch], _envelope(batch[0]))
+            await link.deliver(payload, BATCH_FORMAT, self._seconds)
 
     async def _sender(self, destination: str) -> SendingLink:
         slot = self._destinations.get(key := entity_key(destination))
@@ -145,7 +119,7 @@ class NativeTransport:
                 if loop.time() - began < LONG_WAIT or self.facts(error).cause not in IN_DOUBT:
                     raise
             else:
-                return [_received(link, delivery) for delivery in arrived]
+                return [read_plain(delivery.payload, delivery) or _received(queue, delivery) for delivery in arrived]
 
     async def _receiver(self, queue: str) -> ReceivingLink:
         slot = self._queues.setdefault(entity_key(queue), _Slot())
@@ -176,20 +150,28 @@ class NativeTransport:
         """Settle messages, those whose deliveries follow each other by one frame."""
         by_link: dict[ReceivingLink, list[DeliveryReceived]] = {}
         for message in messages:
-            handle = _handle(message)
-            by_link.setdefault(handle.link, []).append(handle.delivery)
-        state = _state(settlement)
+            delivery = _delivery(message)
+            by_link.setdefault(delivery.link.context, []).append(delivery)
         answers: dict[int, Exception | None] = {}
         for link, deliveries in by_link.items():
             if link.error is None:
-                began = asyncio.get_running_loop().time()
-                judged = await link.settle(deliveries, state, self._seconds)
-                if link.error is None and any(_is_timeout(each) for each in judged):
-                    self._give_up(link, began)
+                judged = await self._settle_on(link, deliveries, _state(settlement))
             else:  # its lock is good all the same: by its token it can be settled
                 judged = await asyncio.gather(*(self._settle_by_token(queue, each, settlement) for each in deliveries))
+            if len(by_link) == 1:
+                return judged
             answers.update(zip(map(id, deliveries), judged, strict=True))
-        return [answers[id(_handle(message).delivery)] for message in messages]
+        return [answers[id(message.handle)] for message in messages]
+
+    async def _settle_on(
+        self, link: ReceivingLink, deliveries: Sequence[DeliveryReceived], state: DeliveryState
+    ) -> Answers:
+        began = asyncio.get_running_loop().time()
+        judged = await link.settle(deliveries, state, self._seconds)
+        if link.error is None and any(_is_timeout(each) for each in judged if each is not None):
+            link.connection.suspect(began)
+            link.close()  # it does not answer: the next one who needs it gets a new one
+        return judged
 
     async def _settle_by_token(
         self, queue: str, delivery: DeliveryReceived, settlement: Settlement
@@ -229,7 +211,7 @@ class NativeTransport:
         return None
 
     async def _renew(self, queue: str, messages: Sequence[Received]) -> None:
-        tokens = Array(_UUID, [_handle(message).token for message in messages])
+        tokens = Array(_UUID, [uuid.UUID(bytes_le=_delivery(message).delivery_tag) for message in messages])
         await self._client.manage(queue, "renew-lock", {"lock-tokens": tokens}, self._seconds)
 
     # --- the end -------------------------------------------------------------------------------------------------
@@ -258,8 +240,8 @@ def _state(settlement: Settlement) -> DeliveryState:
     return ACCEPTED if settlement == "complete" else PUT_BACK
 
 
-def _is_timeout(error: Exception | None) -> bool:
-    return error is not None and sdk.facts(error).cause in IN_DOUBT
+def _is_timeout(error: Exception) -> bool:
+    return sdk.facts(error).cause in IN_DOUBT
 
 
 def _envelope(first: Outgoing) -> bytes:
@@ -272,26 +254,27 @@ def _envelope(first: Outgoing) -> bytes:
     )
 
 
-def _handle(message: Received) -> _Handle:
-    assert isinstance(message.handle, _Handle)  # noqa: S101 (what receive has put there)
+def _delivery(message: Received) -> DeliveryReceived:
+    assert isinstance(message.handle, DeliveryReceived)  # noqa: S101 (what receive has put there)
     return message.handle
 
 
-def _received(link: ReceivingLink, delivery: DeliveryReceived) -> Received:
+def _received(queue: str, delivery: DeliveryReceived) -> Received:
+    """Read a message that is not plain."""
     label, partition_key, enqueued_at = Label(), None, None
-    number, locked_until = 0, 0
+    number, locked_until, payload = 0, 0, delivery.payload
     try:
-        encoded = Message(delivery.payload)
+        encoded = Message(payload)
         annotations = encoded.message_annotations()
         number = annotations.get("x-opt-sequence-number", 0)
         locked_until = annotations.get("x-opt-locked-until", 0)
         reading = read(encoded)
         label, partition_key, enqueued_at = reading.label, reading.partition_key, reading.enqueued_at
     except AmqpError as error:  # then it has no destination that anybody can read (Y3)
-        _LOGGER.warning("message %s of %s cannot be read: %s", number, link.entity, error)
-        encoded = Message(b"")
+        _LOGGER.warning("message %s of %s cannot be read: %s", number, queue, error)
+        payload = b""
     parked = Parked(number, label, len(delivery.payload), partition_key)
-    return Received(parked, encoded, Timestamp(locked_until).to_datetime(), enqueued_at, _Handle(link, delivery))
+    return Received(parked, payload, Timestamp(locked_until).to_datetime(), enqueued_at, delivery)
 
 
 def _browsed(payload: bytes) -> Parked:
