@@ -58,7 +58,7 @@ def moving(name: TransportName) -> Callable[[ServiceBusClient, ServiceBusClient,
         made = Syphon(transport_to(primary, name), transport_to(secondary, name), QUEUES, pace=Pace())
         made.start()
         while made.report().total().delivered < messages:  # noqa: ASYNC110 (looking now and then costs the least)
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.1)
         await made.stop()
 
     return move

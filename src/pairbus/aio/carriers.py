@@ -1,14 +1,17 @@
 """The two transports, by name."""
 
+import logging
 from typing import Final, get_args
 
 from azure.servicebus.aio import ServiceBusClient
 
-from pairbus.aio.native.endpoint import endpoint_of
+from pairbus.aio.native.endpoint import endpoint_of, is_proxied
 from pairbus.aio.native.transport import NativeTransport
 from pairbus.aio.sdk_transport import SdkTransport
 from pairbus.aio.transport import Transport
 from pairbus.core.options import TransportName
+
+_LOGGER = logging.getLogger(__name__)
 
 TRANSPORTS: Final[tuple[TransportName, ...]] = get_args(TransportName)
 
@@ -17,8 +20,10 @@ def transport_to(client: ServiceBusClient, name: TransportName, *, attempt_timeo
     """Make a transport to the namespace of a client of the SDK, with its credential and its way to connect.
 
     :param client: made with ``retry_total=0``: whoever drives the transport retries. The native transport opens nothing
-        of it.
+        of it. Behind an HTTP proxy, which it cannot use, the SDK's takes its place.
     """
-    if name == "native":
+    if name == "native" and is_proxied(client):
+        _LOGGER.warning("the native client cannot go by way of an HTTP proxy: messages are carried by the SDK")
+    elif name == "native":
         return NativeTransport(endpoint_of(client), attempt_timeout=attempt_timeout)
     return SdkTransport(client, attempt_timeout=attempt_timeout)

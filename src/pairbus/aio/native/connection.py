@@ -257,6 +257,8 @@ class NativeConnection(asyncio.Protocol):
             self.flush()
             await asyncio.wait({self._lost}, timeout=CLOSE_SECONDS)
         self.abort()
+        if self._transport is not None:
+            await asyncio.wait({self._lost}, timeout=CLOSE_SECONDS)  # until the socket is closed
         await self.chores.end(CLOSE_SECONDS)
 
 

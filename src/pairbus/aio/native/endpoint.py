@@ -75,7 +75,7 @@ class Endpoint:
 def endpoint_of(client: ServiceBusClient) -> Endpoint:
     """Return where a client of the SDK connects to, and its credential: nothing is opened."""
     config: Any = client._config
-    if config.http_proxy:
+    if is_proxied(client):
         raise OptionError("http_proxy", config.http_proxy, "none with transport='native'; use transport='sdk'")
     websocket = config.transport_type == TransportType.AmqpOverWebsocket
     host, _, port = client.fully_qualified_namespace.partition(":")
@@ -95,6 +95,12 @@ def endpoint_of(client: ServiceBusClient) -> Endpoint:
         websocket,
         tokens_of(client._credential),
     )
+
+
+def is_proxied(client: ServiceBusClient) -> bool:
+    """Tell whether a client of the SDK goes by way of an HTTP proxy."""
+    config: Any = client._config
+    return bool(config.http_proxy)
 
 
 def verifying(authorities: str) -> ssl.SSLContext:

@@ -176,6 +176,8 @@ class ReceivingLink:
             what = f"settling a message of {self.entity!r}"
             return errors.timed_out(what, seconds) if self.error is None else errors.again(self.error)
         state = group.states[number]
+        if state is None:  # settled as it was asked for, and not said again
+            return None
         if type(state) is type(wanted) and getattr(state, "error", None) is None:
             return None
         return errors.of_outcome(state, f"settling a message of {self.entity!r}")
