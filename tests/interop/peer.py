@@ -61,16 +61,19 @@ class _Broker(_Handler):
         asked = link.remote_source.address if link.is_sender else link.remote_target.address
         name = (asked or "").rpartition("/")[2]
         if name not in self._queues:
-            link.condition = proton.Condition("amqp:not-found", f"there is no {name}")
             link.source.type = link.target.type = proton.Terminus.UNSPECIFIED
-            link.open()
-            link.close()
             return
         link.source.copy(link.remote_source)
         link.target.copy(link.remote_target)
         link.rcv_settle_mode = link.remote_rcv_settle_mode
         if link.is_sender:
             self._senders[link] = name
+
+    def on_link_opened(self, event: Any) -> None:
+        link = event.link
+        if link.source.type == link.target.type == proton.Terminus.UNSPECIFIED:
+            link.condition = proton.Condition("amqp:not-found", "there is no such queue")
+            link.close()
 
     def on_message(self, event: Any) -> None:
         name = event.receiver.target.address.rpartition("/")[2]

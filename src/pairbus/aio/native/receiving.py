@@ -114,6 +114,8 @@ class ReceivingLink:
                     self._link.grant(most)
                     self.connection.flush_soon()
                 await self._arrival(wait)
+                if len(self._arrived) < most:
+                    await asyncio.sleep(0)  # what is there already comes with it
             taken = self._arrived[:most]
             del self._arrived[:most]
         finally:
