@@ -61,6 +61,7 @@ bench: $(INSTALLED) ## Measure, side by side, as ratios of one run
 	$(BIN)/python bench/syphon.py
 	PYTHONPATH=tests:. $(BIN)/python bench/spark_syphon.py
 	PYTHONPATH=tests $(BIN)/python bench/ledger.py
+	PYTHONPATH=tests $(BIN)/python bench/native.py
 
 chaos: $(INSTALLED) ## The long proofs: 10,000 simulated worlds, 200 kills of the broker, 1,000,000 damaged frames, 2,000 slow clients
 	$(BIN)/pairbus simulate --seeds 10000

@@ -26,6 +26,7 @@ from azure.servicebus import aio as sdk
 import pairbus
 from pairbus import aio
 from pairbus.core.health import State
+from pairbus.core.options import TransportName
 from pairbus.testing import EmbeddedBroker
 
 BODY = "x" * 1024
@@ -56,10 +57,12 @@ async def together(sends: list[Callable[[ServiceBusMessage], Awaitable[None]]], 
 
 
 @asynccontextmanager
-async def paired(primary: str, secondary: str, **options: Any) -> AsyncGenerator[aio.MessagingFactory]:
+async def paired(
+    primary: str, secondary: str, transport: TransportName = "sdk", **options: Any
+) -> AsyncGenerator[aio.MessagingFactory]:
     """A paired factory."""
     async with (
-        aio.MessagingFactory.from_connection_string(primary, retry_total=0) as factory,
+        aio.MessagingFactory.from_connection_string(primary, transport=transport, retry_total=0) as factory,
         aio.MessagingFactory.from_connection_string(secondary) as other,
         aio.NamespaceManager.from_connection_string(secondary) as manager,
     ):

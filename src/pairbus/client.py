@@ -21,7 +21,12 @@ from pairbus import aio
 from pairbus.aio.availability import BacklogQueue, EntityAvailability, OnTurn
 from pairbus.aio.messages import MessageTypes
 from pairbus.core.lifecycle import FactoryState
-from pairbus.core.options import Namespaced, SendAvailabilityPairedNamespaceOptions, check_pairing
+from pairbus.core.options import (
+    Namespaced,
+    SendAvailabilityPairedNamespaceOptions,
+    TransportName,
+    check_pairing,
+)
 from pairbus.errors import FactoryClosedError, OptionError
 from pairbus.instrument.hooks import Instrument
 from pairbus.portal import Portal
@@ -167,6 +172,7 @@ class MessagingFactory:
 
     :param fully_qualified_namespace: the namespace's host name.
     :param credential: of azure-identity, a shared access signature, or a named key.
+    :param transport: what carries the sends of a paired factory: "sdk", or "native", which is many times faster.
     :param instrument: gets a record of every operation (K1); None: nobody does.
     :param options: everything else that the SDK's client takes.
     """
@@ -176,6 +182,7 @@ class MessagingFactory:
         fully_qualified_namespace: str,
         credential: TokenCredential | AzureSasCredential | AzureNamedKeyCredential,
         *,
+        transport: TransportName = "sdk",
         instrument: Instrument | None = None,
         **options: Any,
     ) -> None:
@@ -185,6 +192,7 @@ class MessagingFactory:
                 aio.MessagingFactory,
                 fully_qualified_namespace,
                 _AsyncCredential(cast("TokenCredential", credential)) if shared is None else shared,
+                transport=transport,
                 instrument=instrument,
                 **options,
             ),
@@ -192,11 +200,19 @@ class MessagingFactory:
         )
 
     @classmethod
-    def from_connection_string(cls, conn_str: str, *, instrument: Instrument | None = None, **options: Any) -> Self:
+    def from_connection_string(
+        cls,
+        conn_str: str,
+        *,
+        transport: TransportName = "sdk",
+        instrument: Instrument | None = None,
+        **options: Any,
+    ) -> Self:
         """Make a factory from a connection string, with the keyword arguments of the SDK's client."""
         factory = cls.__new__(cls)
+        own = {"transport": transport, "instrument": instrument}
         factory._start(  # noqa: SLF001 (its own class)
-            partial(aio.MessagingFactory.from_connection_string, conn_str, instrument=instrument, **options),
+            partial(cast("Any", aio.MessagingFactory.from_connection_string), conn_str, **own, **options),
             partial(ServiceBusClient.from_connection_string, conn_str, **options),
         )
         return factory
@@ -307,6 +323,7 @@ class MessagingFactory:
                 enable_syphon=options.enable_syphon,
                 ping_primary_interval=options.ping_primary_interval,
                 syphon_retry_interval=options.syphon_retry_interval,
+                syphon_transport=options.syphon_transport,
                 attempt_timeout=options.attempt_timeout,
                 on_outage=options.on_outage,
                 classify=options.classify,

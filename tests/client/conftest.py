@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(params=KINDS)
 def twin(request: pytest.FixtureRequest) -> Twin:
-    """Each of the two clients."""
+    """Each of the clients."""
     return Twin(str(request.param))
 
 
@@ -40,12 +40,12 @@ def play(twin: Twin) -> Play:
     return play
 
 
-@pytest.fixture
-def play_aio() -> Play:
-    """Run a scenario with the asynchronous client only."""
+@pytest.fixture(params=("aio", "native"))
+def play_aio(request: pytest.FixtureRequest) -> Play:
+    """Run a scenario with the asynchronous client only, by each transport."""
 
     def play(scenario: Scenario, **stage: Any) -> None:
-        run(scenario, Twin("aio"), **stage)
+        run(scenario, Twin(str(request.param)), **stage)
 
     return play
 

@@ -21,9 +21,11 @@ from pairbus.aio.messages import parked
 from pairbus.aio.mover import Mover, Pace
 from pairbus.aio.pumps import Syphon
 from pairbus.aio.sdk import Message
-from pairbus.aio.sdk_transport import SdkTransport
+from pairbus.aio.transport import Transport
+from pairbus.aio.transports import transport_to
 from pairbus.core.backoff import Backoff
 from pairbus.core.naming import backlog_paths
+from pairbus.core.options import TransportName
 from pairbus.core.routing import Destinations
 from pairbus.testing import EmbeddedBroker, QueueSettings
 
@@ -37,7 +39,12 @@ IGNORED = (
 
 
 class Pair:
-    """A primary with some queues, a secondary with backlog queues, and links of the SDK to both."""
+    """A primary with some queues, a secondary with backlog queues, and links of the SDK to both.
+
+    :cvar carrier: what carries messages for the movers; see the fixture of the same name.
+    """
+
+    carrier: TransportName = "sdk"
 
     def __init__(
         self,
@@ -84,9 +91,9 @@ class Pair:
             warnings.simplefilter("ignore", ResourceWarning)
             gc.collect()
 
-    def transport(self, broker: EmbeddedBroker, **options: Any) -> SdkTransport:
+    def transport(self, broker: EmbeddedBroker, **options: Any) -> Transport:
         """Make a transport, which is closed at the end."""
-        made = SdkTransport(self.clients[broker], **options)
+        made = transport_to(self.clients[broker], self.carrier, **options)
         self._stack.push_async_callback(made.close)
         return made
 

@@ -24,12 +24,26 @@ from pairbus.aio.mover import Mover
 from pairbus.aio.sdk_links import QueueLink, receiver_of
 from pairbus.aio.sdk_transport import SdkTransport
 from pairbus.aio.transport import Outgoing
+from pairbus.aio.transports import TRANSPORTS, transport_to
 from pairbus.amqp.message import HEADER, Message
 from pairbus.core.envelope import RESERVED
+from pairbus.core.options import TransportName
 from pairbus.core.routing import DeadLetterReason, WaitReason
 from pairbus.testing import EntityStatus, QueueSettings
 
 pytestmark = [pytest.mark.filterwarnings(each) for each in IGNORED]
+
+
+@pytest.fixture(scope="module", autouse=True, params=TRANSPORTS)
+def carrier(request: pytest.FixtureRequest) -> Iterator[TransportName]:
+    """Carry messages by each of the two transports."""
+    before, Pair.carrier = Pair.carrier, request.param
+    yield request.param
+    Pair.carrier = before
+
+
+by_the_sdk = pytest.mark.parametrize("carrier", ["sdk"], indirect=True)
+by_the_native_client = pytest.mark.parametrize("carrier", ["native"], indirect=True)
 
 
 def texts(prefix: str, number: int, **options: Any) -> list[ServiceBusMessage]:
@@ -140,7 +154,8 @@ class Both:
 
 
 @pytest.fixture(scope="module")
-def both() -> Iterator[Both]:
+def both(carrier: TransportName) -> Iterator[Both]:
+    assert carrier == Pair.carrier
     with asyncio.Runner() as runner:
         made = Both(runner)
         runner.run(made.open())
@@ -338,6 +353,7 @@ def test_settling_tells_how_it_ended_for_each_message() -> None:
     asyncio.run(play())
 
 
+@by_the_sdk
 def test_messages_that_lie_around_for_long_are_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker sends as long as it has credit; what nobody asked for in time would lose its lock."""
 
@@ -365,15 +381,15 @@ def test_messages_that_lie_around_for_long_are_put_back(monkeypatch: pytest.Monk
     asyncio.run(play())
 
 
-def test_a_peer_that_stays_silent_is_given_up_within_the_deadline() -> None:
+def test_a_peer_that_stays_silent_is_given_up_within_the_deadline(carrier: TransportName) -> None:
     async def play() -> None:
         ends: list[asyncio.StreamWriter] = []
         silent = await asyncio.start_server(lambda _reader, writer: ends.append(writer), "127.0.0.1", 0)
         port = silent.sockets[0].getsockname()[1]
         where = f"Endpoint=sb://localhost:{port};SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0;UseDevelopmentEmulator=true;"
         async with ServiceBusClient.from_connection_string(where, retry_total=0) as client:
-            transport = SdkTransport(client, attempt_timeout=0.5)
-            with pytest.raises(OperationTimeoutError, match="sending to 'orders' took longer than"):
+            transport = transport_to(client, carrier, attempt_timeout=0.5)
+            with pytest.raises(OperationTimeoutError, match="'orders' took longer than"):
                 await transport.send("orders", [Outgoing(b"")])
             with pytest.raises(OperationTimeoutError):
                 await transport.receive("orders", 1, 0.1)
@@ -388,10 +404,12 @@ def test_a_peer_that_stays_silent_is_given_up_within_the_deadline() -> None:
     asyncio.run(play())
 
 
+@by_the_sdk
 def test_links_that_rest_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play() -> None:
         async with Pair({"orders": QueueSettings(), "bills": QueueSettings()}) as pair:
             target = pair.transport(pair.primary)
+            assert isinstance(target, SdkTransport)
             payload = Outgoing(b"\x00\x53\x75\xa0\x01x")
             await asyncio.gather(*(target.send("orders", [payload]) for _ in range(8)))
             assert 1 <= len(target._entities["orders"].resting) <= 4

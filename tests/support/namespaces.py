@@ -155,7 +155,7 @@ class Line:
                 reading = read(message)
                 parked = Parked(number, reading.label, len(stored.payload), reading.partition_key)
                 until = utc() + timedelta(seconds=LOCK_SECONDS)
-                taken.append(Received(parked, message, until, reading.enqueued_at, stored.token))
+                taken.append(Received(parked, message.data, until, reading.enqueued_at, stored.token))
         return taken
 
     async def browse(self, queue: str, up_to: int) -> Sequence[Parked]:
@@ -171,7 +171,7 @@ class Line:
         answers: list[Exception | None] = []
         for message in messages:
             try:
-                await self._step(f"{how} {name_of(message.message.data)}")
+                await self._step(f"{how} {name_of(message.payload)}")
                 self._settle(queue, message, settlement)
             except Exception as error:  # noqa: BLE001 (its answer)
                 answers.append(error)
@@ -187,13 +187,13 @@ class Line:
             return
         del self.space.queues[queue][message.sequence_number]
         if isinstance(settlement, DeadLetter):
-            self.space.dead.append((name_of(message.message.data), settlement))
+            self.space.dead.append((name_of(message.payload), settlement))
 
     async def renew(self, queue: str, messages: Sequence[Received]) -> Answers:
         answers: list[Exception | None] = []
         for message in messages:
             try:
-                await self._step(f"renew {name_of(message.message.data)}")
+                await self._step(f"renew {name_of(message.payload)}")
                 self._locked(queue, message).locked_until = monotonic() + LOCK_SECONDS
             except Exception as error:  # noqa: BLE001 (its answer)
                 answers.append(error)

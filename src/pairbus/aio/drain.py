@@ -14,8 +14,9 @@ from pairbus.aio.accounts import Accounts, Entry
 from pairbus.aio.carrier import Carrier, Orders
 from pairbus.aio.depths import Depths
 from pairbus.aio.mover import pause
-from pairbus.aio.transports import TransportKind, open_transport
+from pairbus.aio.transports import open_transport
 from pairbus.core.forecast import LONG_POLL
+from pairbus.core.options import TransportName
 from pairbus.core.routing import WaitReason
 from pairbus.core.slots import SLOT_DEPTH, Share, pack, share_out
 
@@ -151,11 +152,11 @@ class LocalEngine:
     :param secondary: connection string of the secondary.
     """
 
-    def __init__(self, primary: str, secondary: str, accounts: Accounts, transport: TransportKind = "sdk") -> None:
+    def __init__(self, primary: str, secondary: str, accounts: Accounts, transport: TransportName = "native") -> None:
         self._primary = primary
         self._secondary = secondary
         self._accounts = accounts
-        self._transport: TransportKind = transport
+        self._transport: TransportName = transport
         self._rounds = 0
 
     @property

@@ -21,16 +21,18 @@ from pairbus.aio.attempt import Chores, within
 from pairbus.aio.availability import Availability
 from pairbus.aio.backlog import Backlog, QueueAdministration
 from pairbus.aio.fate import share_fate
+from pairbus.aio.native.client import NativeClient
+from pairbus.aio.native.endpoint import endpoint_of
 from pairbus.aio.pairing import Ends, Pairing
 from pairbus.aio.pumps import Syphon
 from pairbus.aio.sdk import tls_context
 from pairbus.aio.sdk_links import Link
-from pairbus.aio.sdk_transport import SdkTransport
 from pairbus.aio.sender import MessageSender
+from pairbus.aio.transports import TRANSPORTS, transport_to
 from pairbus.core.health import State
 from pairbus.core.lifecycle import FactoryState, Lifecycle
 from pairbus.core.naming import backlog_paths, namespace_label
-from pairbus.core.options import SendAvailabilityPairedNamespaceOptions, check_pairing
+from pairbus.core.options import SendAvailabilityPairedNamespaceOptions, TransportName, check_pairing
 from pairbus.errors import OptionError
 from pairbus.instrument.hooks import Instrument
 
@@ -55,6 +57,8 @@ class MessagingFactory:
 
     :param fully_qualified_namespace: the namespace's host name.
     :param credential: of azure-identity, a shared access signature, or a named key.
+    :param transport: what carries the sends of a paired factory, to both namespaces: "sdk", or "native", which is many
+        times faster. Receivers, and an unpaired factory, are always the SDK's.
     :param instrument: gets a record of every operation (K1); None: nobody does.
     :param options: everything else that the SDK's client takes.
     """
@@ -64,21 +68,37 @@ class MessagingFactory:
         fully_qualified_namespace: str,
         credential: AsyncTokenCredential | AzureSasCredential | AzureNamedKeyCredential,
         *,
+        transport: TransportName = "sdk",
         instrument: Instrument | None = None,
         **options: Any,
     ) -> None:
         self._start(
-            partial(cast("Any", ServiceBusClient), fully_qualified_namespace, credential, **options), instrument
+            partial(cast("Any", ServiceBusClient), fully_qualified_namespace, credential, **options),
+            transport,
+            instrument,
         )
 
     @classmethod
-    def from_connection_string(cls, conn_str: str, *, instrument: Instrument | None = None, **options: Any) -> Self:
+    def from_connection_string(
+        cls,
+        conn_str: str,
+        *,
+        transport: TransportName = "sdk",
+        instrument: Instrument | None = None,
+        **options: Any,
+    ) -> Self:
         """Make a factory from a connection string, with the keyword arguments of the SDK's client."""
         factory = cls.__new__(cls)
-        factory._start(partial(cast("Any", ServiceBusClient.from_connection_string), conn_str, **options), instrument)
+        make_client = partial(cast("Any", ServiceBusClient.from_connection_string), conn_str, **options)
+        factory._start(make_client, transport, instrument)
         return factory
 
-    def _start(self, make_client: "partial[ServiceBusClient]", instrument: Instrument | None) -> None:
+    def _start(
+        self, make_client: "partial[ServiceBusClient]", transport: TransportName, instrument: Instrument | None
+    ) -> None:
+        if transport not in TRANSPORTS:
+            raise OptionError("transport", transport, "one of " + ", ".join(map(repr, TRANSPORTS)))
+        self._transport = transport
         self._make_client = make_client
         self.lifecycle = Lifecycle()
         self.availability = Availability(self)
@@ -206,6 +226,7 @@ class MessagingFactory:
                 self.make_client(),
                 secondary.make_client(),
                 secondary.check_open,
+                self._native_clients(secondary),
             ),
             queues=tuple(path for path in paths if path not in missing),
             missing=missing,
@@ -215,6 +236,11 @@ class MessagingFactory:
             turned=self._turned,
         )
 
+    def _native_clients(self, secondary: "MessagingFactory") -> tuple[NativeClient, NativeClient] | None:
+        if self._transport != "native":
+            return None
+        return NativeClient(endpoint_of(self.make_client())), NativeClient(endpoint_of(secondary.make_client()))
+
     def make_client(self, **options: Any) -> ServiceBusClient:
         """Make another client of the SDK for this namespace, with these options before the factory's own."""
         given = self._make_client.keywords
@@ -223,10 +249,10 @@ class MessagingFactory:
         return self._make_client(**options)
 
     def _start_syphon(self, pairing: Pairing, secondary: "MessagingFactory") -> None:
-        attempt_timeout = pairing.policy.attempt_timeout
+        attempt_timeout, carrier = pairing.policy.attempt_timeout, pairing.options.syphon_transport
         self._syphon = Syphon(
-            SdkTransport(self.make_client(retry_total=0), attempt_timeout=attempt_timeout),
-            SdkTransport(secondary.make_client(retry_total=0), attempt_timeout=attempt_timeout),
+            transport_to(self.make_client(retry_total=0), carrier, attempt_timeout=attempt_timeout),
+            transport_to(secondary.make_client(retry_total=0), carrier, attempt_timeout=attempt_timeout),
             pairing.rotation.queues,
             retry_interval=pairing.options.syphon_retry_interval.total_seconds(),
             instrument=self.instrument,

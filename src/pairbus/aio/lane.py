@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusSender
@@ -25,11 +25,12 @@ from pairbus.aio.sdk import Message, add_to, facts
 from pairbus.aio.sdk_links import EntityLink
 from pairbus.core.ledger import Kind, Stage
 from pairbus.core.sending import ABOUT_THE_MESSAGE
-from pairbus.instrument.hooks import Instrument, Operation
+from pairbus.instrument.hooks import Instrument
 
 T = TypeVar("T")
 
-Work: TypeAlias = Callable[[EntityLink], Awaitable[T]]
+Work: TypeAlias = Callable[[Any], Awaitable[T]]
+"""Does something on an open link: the SDK's, or a native one, which has the methods that are used."""
 
 STALE_SECONDS: Final = 240.0
 """A link that was idle for longer is opened anew when it is prepared: brokers detach idle ones after ten minutes."""
@@ -279,7 +280,7 @@ class Lane:
         if self._load is load:
             self._load = []
 
-    def _load_failed(self, load: list[Submission[Any]], operation: "Operation | _Unwatched", error: Exception) -> None:
+    def _load_failed(self, load: list[Submission[Any]], operation: "Begun", error: Exception) -> None:
         known = facts(error)
         operation.failed(error, in_doubt=known.in_doubt)
         if known.in_doubt and self._load is load:
@@ -325,20 +326,8 @@ class Lane:
             del self._waiting[submission]
         return load
 
-    def _begin(self, load: Sequence[Submission[Any]]) -> "Operation | _Unwatched":
-        instrument, first = self._instrument, load[0]
-        if self._stage is Stage.DIRECT and not instrument.measures:
-            return _UNWATCHED  # while parked messages are counted in any case
-        messages = [message for submission in load for message in submission.messages]
-        return instrument.begin(
-            self._namespace,
-            self.entity,
-            first.kind,
-            self._stage if first.kind is not Kind.PING else Stage.PING,
-            carriers=[carrier_of(message) for message in messages] if instrument.traces else (),
-            sizes=[size_of(message) for message in messages] if instrument.measures else [0] * len(messages),
-            destination=first.destination,
-        )
+    def _begin(self, load: Sequence[Submission[Any]]) -> "Begun":
+        return begin(self._instrument, self._namespace, self.entity, self._stage, load)
 
     def _settle(self, submission: Submission[Any], *, result: object = None, error: Exception | None = None) -> None:
         if submission.timer is not None:
@@ -405,6 +394,18 @@ class Lane:
             self._chores.start(link.close(in_doubt=in_doubt), f"closing of {self.entity}")
 
 
+class Begun(Protocol):
+    """An operation that has begun, to be told how it ends."""
+
+    def done(self) -> None:
+        """Tell that it ended well."""
+        ...
+
+    def failed(self, error: BaseException, *, in_doubt: bool = False) -> None:
+        """Tell that it failed, and whether it may have been carried out all the same."""
+        ...
+
+
 class _Unwatched:
     """An operation that nobody wants to know about."""
 
@@ -416,3 +417,20 @@ class _Unwatched:
 
 
 _UNWATCHED: Final = _Unwatched()
+
+
+def begin(instrument: Instrument, namespace: str, entity: str, stage: Stage, load: Sequence[Submission[Any]]) -> Begun:
+    """Begin the operation that carries a load; a trace's context may be added to its messages."""
+    first = load[0]
+    if stage is Stage.DIRECT and not instrument.measures:
+        return _UNWATCHED  # while parked messages are counted in any case
+    messages = [message for submission in load for message in submission.messages]
+    return instrument.begin(
+        namespace,
+        entity,
+        first.kind,
+        stage if first.kind is not Kind.PING else Stage.PING,
+        carriers=[carrier_of(message) for message in messages] if instrument.traces else (),
+        sizes=[size_of(message) for message in messages] if instrument.measures else [0] * len(messages),
+        destination=first.destination,
+    )

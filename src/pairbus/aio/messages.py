@@ -107,7 +107,7 @@ def check(messages: Iterable[Message]) -> None:
             check_label(Label(application_properties=cast("Properties", properties)))
 
 
-def group_key(message: Message) -> object:
+def group_key(message: Message) -> tuple[object, object]:
     """Return what messages that travel together must have in common: the session, and the partition key."""
     amqp = raw(message)
     session = amqp.properties.group_id if amqp.properties is not None else None

@@ -17,11 +17,10 @@ from datetime import UTC, datetime
 from typing import Final
 
 from pairbus.aio.attempt import cancel
-from pairbus.aio.relabel import relabelled
 from pairbus.aio.report import Report
 from pairbus.aio.transport import Outgoing, Received, Settlement, Transport
 from pairbus.core.burst import Decided, Lane, Outbound, Parked, Shelf, keeps_order, plan
-from pairbus.core.envelope import PATH
+from pairbus.core.envelope import PATH, Label
 from pairbus.core.forecast import LONG_POLL
 from pairbus.core.ledger import Kind, Stage
 from pairbus.core.routing import DeadLetter, Deliver, Destinations, Wait, WaitReason, route
@@ -172,9 +171,10 @@ class Mover:
 
     async def _carry(self, received: Sequence[Received]) -> None:
         under_way = {each.sequence_number: each for each in received}
-        for each in received:  # one whose lock ran out on the shelf may be here again
-            self._shelf.forget(each.sequence_number)
-            self._shelved.pop(each.sequence_number, None)
+        if self._shelved:  # one whose lock ran out there may be here again
+            for each in received:
+                self._shelf.forget(each.sequence_number)
+                self._shelved.pop(each.sequence_number, None)
         ended = asyncio.Event()
         renewing = asyncio.create_task(self._keep_locks(under_way, ended))
         try:
@@ -255,6 +255,7 @@ class Mover:
     ) -> Exception | None:
         labels = [each.label for each in batch]
         if self._instrument.traces:  # which may add a trace's context to messages that have none
+            labels = [_full_label(each) for each in batch]
             carriers = [dict(label.application_properties) for label in labels]
             labels = [
                 replace(label, application_properties=carrier) for label, carrier in zip(labels, carriers, strict=True)
@@ -273,7 +274,7 @@ class Mover:
         try:
             now = self._utc()
             outgoing = [
-                Outgoing(relabelled(message.message, label, now), label.session_id, message.parked.partition_key)
+                Outgoing(message.restored(label, now), label.session_id, message.parked.partition_key)
                 for message, label in zip(messages, labels, strict=True)
             ]
             await self._target.send(destination, outgoing)
@@ -286,11 +287,13 @@ class Mover:
     def _note_delivered(self, destination: str, messages: Sequence[Received]) -> None:
         tally = self._done.of(destination)
         tally.delivered += len(messages)
-        for message in messages:
-            tally.note_age(message.enqueued_at)
-            if message.sequence_number in self._doubtful:
-                del self._doubtful[message.sequence_number]
-                tally.duplicates_suspected += 1
+        parked_at = [message.enqueued_at for message in messages if message.enqueued_at is not None]
+        tally.note_age(min(parked_at, default=None))
+        if self._doubtful:
+            for message in messages:
+                if message.sequence_number in self._doubtful:
+                    del self._doubtful[message.sequence_number]
+                    tally.duplicates_suspected += 1
         _remember(self._sent, (message.sequence_number for message in messages))
 
     # --- settling ------------------------------------------------------------------------------------------------
@@ -388,9 +391,15 @@ def _remember(numbers: dict[int, None], more: Iterable[int]) -> None:
         del numbers[next(iter(numbers))]
 
 
+def _full_label(outbound: Outbound) -> Label:
+    """Return the label of a message with its application properties, which a transport need not have read."""
+    routed = route(outbound.parked.label)
+    return routed.label if isinstance(routed, Deliver) else outbound.label
+
+
 def destination_of(parked: Parked) -> str:
     """Return where a message belongs, or nothing if it does not say so."""
-    routed = route(parked.label)
+    routed = parked.routed
     if isinstance(routed, Deliver):
         return routed.destination
     named = parked.label.application_properties.get(PATH)

@@ -5,13 +5,15 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 
 from pairbus.aio import prober
 from pairbus.aio.attempt import Chores
 from pairbus.aio.lane import Lane
+from pairbus.aio.native.client import NativeClient
+from pairbus.aio.native.lane import NativeLane
 from pairbus.aio.sdk import facts
 from pairbus.aio.watch import Seat, Watch
 from pairbus.core.health import HealthBook, State
@@ -35,6 +37,8 @@ class Ends:
     secondary_client: ServiceBusClient
     check_secondary: Callable[[], None]
     """Raises if the secondary's factory was closed or has faulted."""
+    native: tuple[NativeClient, NativeClient] | None = None
+    """The native clients of both, if sends go by them."""
 
 
 class Pairing:
@@ -72,8 +76,8 @@ class Pairing:
         self._tell = turned
         self._loop = asyncio.get_running_loop()
         self._watches: dict[str, Watch] = {}
-        self._backlog: dict[str, Lane] = {}
-        self._probes: dict[Watch, Lane] = {}
+        self._backlog: dict[str, Lane | NativeLane] = {}
+        self._probes: dict[Watch, Lane | NativeLane] = {}
 
     @property
     def watches(self) -> tuple[Watch, ...]:
@@ -102,7 +106,7 @@ class Pairing:
         self.watch(entity).seats.discard(seat)
         await seat.lane.close()
 
-    def backlog(self, queue: str) -> Lane:
+    def backlog(self, queue: str) -> Lane | NativeLane:
         """Return the link to a backlog queue, which all senders share."""
         lane = self._backlog.get(queue)
         if lane is None:
@@ -124,22 +128,25 @@ class Pairing:
     async def close(self) -> None:
         """Close all links."""
         await asyncio.gather(*(lane.close() for lane in self._lanes()))
+        await asyncio.gather(*(client.close() for client in self.ends.native or ()))
 
-    def _lanes(self) -> list[Lane]:
+    def _lanes(self) -> list[Lane | NativeLane]:
         seats = [seat.lane for watch in self._watches.values() for seat in watch.seats]
         return [*seats, *self._backlog.values(), *self._probes.values()]
 
-    def _lane(self, make: Callable[[], ServiceBusSender], entity: str, stage: Stage) -> Lane:
-        host = self.ends.primary if stage is Stage.DIRECT else self.ends.secondary
-        return Lane(
-            make,
-            namespace=namespace_label(host),
-            entity=entity,
-            stage=stage,
-            open_timeout=self.policy.attempt_timeout,
-            chores=self._chores,
-            instrument=self._instrument,
-        )
+    def _lane(self, make: Callable[[], ServiceBusSender], entity: str, stage: Stage) -> Lane | NativeLane:
+        is_direct = stage is Stage.DIRECT
+        common: dict[str, Any] = {
+            "namespace": namespace_label(self.ends.primary if is_direct else self.ends.secondary),
+            "entity": entity,
+            "stage": stage,
+            "open_timeout": self.policy.attempt_timeout,
+            "chores": self._chores,
+            "instrument": self._instrument,
+        }
+        if self.ends.native is None:
+            return Lane(make, **common)
+        return NativeLane(self.ends.native[0 if is_direct else 1], **common)
 
     def _prepare(self, seat: Seat) -> None:
         """Open the link to the backlog queue of a sender, so that failing over costs no connection set-up."""
@@ -171,7 +178,7 @@ class Pairing:
             if seat.lane is not lane:
                 seat.lane.prepare_soon()
 
-    def _probe(self, watch: Watch) -> Lane:
+    def _probe(self, watch: Watch) -> Lane | NativeLane:
         """The link to ping on: the sender's that sent last, so that it is open when the entity is back."""
         if watch.seats:
             return max((seat.lane for seat in watch.seats), key=lambda lane: lane.used_at)

@@ -7,6 +7,7 @@ from typing import Final
 from azure.servicebus import ServiceBusMessage
 
 from pairbus.aio.lane import Lane, Submission
+from pairbus.aio.native.lane import NativeLane
 from pairbus.aio.sdk import facts
 from pairbus.core.ledger import Kind
 from pairbus.core.verdict import Cause
@@ -20,7 +21,7 @@ def ping_message(session_id: str | None) -> ServiceBusMessage:
     return ServiceBusMessage(b"", content_type=PING_CONTENT_TYPE, time_to_live=PING_TIME_TO_LIVE, session_id=session_id)
 
 
-async def ping(lane: Lane, deadline: float, *, session: bool) -> bool:
+async def ping(lane: Lane | NativeLane, deadline: float, *, session: bool) -> bool:
     """Send one ping, past the failover logic, and raise what hinders it.
 
     :param session: whether the entity is known to demand sessions.
@@ -37,6 +38,6 @@ async def ping(lane: Lane, deadline: float, *, session: bool) -> bool:
     return session
 
 
-async def _send(lane: Lane, deadline: float, session_id: str | None) -> None:
+async def _send(lane: Lane | NativeLane, deadline: float, session_id: str | None) -> None:
     message = ping_message(session_id)
     await lane.submit(Submission(lambda link: link.send_one(message), Kind.PING, (message,), deadline, retries=False))

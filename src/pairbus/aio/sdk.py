@@ -99,6 +99,21 @@ def new_batch(sender: ServiceBusSender, max_size_in_bytes: int) -> ServiceBusMes
     return ServiceBusMessageBatch(max_size_in_bytes=max_size_in_bytes, amqp_transport=sender._amqp_transport)
 
 
+def encoded_by_sdk(message: AmqpAnnotatedMessage) -> bytes:
+    """Encode a message as the SDK does when it sends it."""
+    batch = ServiceBusMessageBatch(max_size_in_bytes=_UNBOUNDED)
+    batch.add_message(message)
+    return bytes(batch._message[_DATA][0])
+
+
+def encoded_in(batch: ServiceBusMessageBatch) -> list[bytes]:
+    """Return the messages of a batch as they were encoded when they were added."""
+    return [bytes(payload) for payload in batch._message[_DATA]]
+
+
+_UNBOUNDED: Final = 1 << 40
+
+
 class SendTimedOutError(SendTimeoutError, OperationTimeoutError):
     """:class:`~pairbus.errors.SendTimeoutError`, for an application that expects the SDK's own time-out error."""
 

@@ -309,16 +309,15 @@ def _handle(message: Received) -> _Handle:
 def _received(link: QueueLink, message: ServiceBusReceivedMessage, payload: bytes) -> Received:
     label, partition_key, enqueued_at = Label(), None, None
     try:
-        encoded = Message(payload)
-        reading = read(encoded)
+        reading = read(Message(payload))
         label, partition_key, enqueued_at = reading.label, reading.partition_key, reading.enqueued_at
     except AmqpError as error:  # then it has no destination that anybody can read (Y3)
         _LOGGER.warning("message %s of a backlog queue cannot be read: %s", message.sequence_number, error)
-        encoded = Message(b"")
+        payload = b""
     parked = Parked(message.sequence_number or 0, label, len(payload), partition_key)
     locked_until = message.locked_until_utc
     assert locked_until is not None  # noqa: S101 (peek-lock, and no session)
-    return Received(parked, encoded, locked_until, enqueued_at, _Handle(link, message))
+    return Received(parked, payload, locked_until, enqueued_at, _Handle(link, message))
 
 
 def _browsed(message: ServiceBusReceivedMessage) -> Parked:

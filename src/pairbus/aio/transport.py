@@ -10,25 +10,31 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol, TypeAlias
 
+from pairbus.aio.relabel import relabelled
 from pairbus.amqp.message import Message
 from pairbus.core.burst import Parked
+from pairbus.core.envelope import Label
 from pairbus.core.routing import DeadLetter
 from pairbus.core.verdict import ErrorFacts
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Received:
     """A message of a backlog queue, under a lock of the transport that received it.
 
-    :ivar message: the message, encoded as it came.
+    :ivar payload: the message, encoded as it came.
     :ivar handle: what its transport needs to settle it.
     """
 
     parked: Parked
-    message: Message
+    payload: bytes
     locked_until: datetime
     enqueued_at: datetime | None
     handle: object
+
+    def restored(self, label: Label, now: datetime) -> bytes:
+        """Encode it with the label that it had before it was parked, as its sender would send it now."""
+        return relabelled(Message(self.payload), label, now)
 
     @property
     def sequence_number(self) -> int:
@@ -36,7 +42,7 @@ class Received:
         return self.parked.sequence_number
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outgoing:
     """A message to send: encoded, and what a broker wants to know of the whole batch."""
 

@@ -1,27 +1,44 @@
-"""Which client carries the messages for the mover."""
+"""The two transports, by name."""
 
 import contextlib
+import logging
 from collections.abc import AsyncGenerator
-from typing import Literal, TypeAlias
+from typing import Final, get_args
 
 from azure.servicebus.aio import ServiceBusClient
 
+from pairbus.aio.native.endpoint import endpoint_of, is_proxied
+from pairbus.aio.native.transport import NativeTransport
 from pairbus.aio.sdk import tls_context
 from pairbus.aio.sdk_transport import SdkTransport
 from pairbus.aio.transport import Transport
+from pairbus.core.options import TransportName
 
-TransportKind: TypeAlias = Literal["sdk"]
-"""``sdk``: the official client."""
+_LOGGER = logging.getLogger(__name__)
+
+TRANSPORTS: Final[tuple[TransportName, ...]] = get_args(TransportName)
+
+
+def transport_to(client: ServiceBusClient, name: TransportName, *, attempt_timeout: float = 15.0) -> Transport:
+    """Make a transport to the namespace of a client of the SDK, with its credential and its way to connect.
+
+    :param client: made with ``retry_total=0``: whoever drives the transport retries. The native transport opens nothing
+        of it. Behind an HTTP proxy, which it cannot use, the SDK's takes its place.
+    """
+    if name == "native" and is_proxied(client):
+        _LOGGER.warning("the native client cannot go by way of an HTTP proxy: messages are carried by the SDK")
+    elif name == "native":
+        return NativeTransport(endpoint_of(client), attempt_timeout=attempt_timeout)
+    return SdkTransport(client, attempt_timeout=attempt_timeout)
 
 
 @contextlib.asynccontextmanager
-async def open_transport(connection_string: str, kind: TransportKind = "sdk") -> AsyncGenerator[Transport]:
+async def open_transport(connection_string: str, name: TransportName) -> AsyncGenerator[Transport]:
     """Open a transport to the namespace of a connection string, and close it afterwards."""
-    del kind  # there is one
     async with ServiceBusClient.from_connection_string(
         connection_string, retry_total=0, ssl_context=tls_context()
     ) as client:
-        transport = SdkTransport(client)
+        transport = transport_to(client, name)
         try:
             yield transport
         finally:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pairbus.aio.attempt import Chores
 from pairbus.aio.lane import Lane
+from pairbus.aio.native.lane import NativeLane
 from pairbus.core.health import Action, EntityHealth, State
 from pairbus.core.sending import BacklogChoice
 
@@ -21,7 +22,7 @@ _STATE_AFTER: Final = {
 class Seat:
     """What one sender has at an entity: its link, and the backlog queue that it has picked and keeps (S5)."""
 
-    lane: Lane
+    lane: Lane | NativeLane
     choice: BacklogChoice = field(default_factory=BacklogChoice)
 
 

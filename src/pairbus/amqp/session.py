@@ -198,6 +198,13 @@ class Session:
         self._settling_state = state
         self._settling_settled = settled
 
+    def settle_run(self, first: int, last: int, state: DeliveryState | None, *, settled: bool = True) -> None:
+        """Tell the outcome of deliveries that we have received and that follow each other, by one frame."""
+        if self.state is _ACTIVE:
+            self.flush_settled()
+            tail = disposition_tail(state, settled=settled)
+            self.out.append(disposition_frame(self.channel, first, last, tail, role=RECEIVER))
+
     def replenish(self, window: int | None = None) -> None:
         """Let the peer send ``window`` more transfers; needed only without ``replenish_window``."""
         self.incoming_window = self._window if window is None else window

@@ -18,7 +18,7 @@ EARLIER_PAUSE = 1.0
 """How long, in seconds, a message waits before it is looked at whether the earlier ones of its session are gone."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Parked:
     """One message of a backlog queue.
 
@@ -30,8 +30,19 @@ class Parked:
     size: int = 0
     partition_key: str | None = None
 
+    @property
+    def routed(self) -> Deliver | DeadLetter:
+        """What its label says is to be done with it."""
+        return route(self.label)
 
-@dataclass(frozen=True, slots=True)
+    @property
+    def names_session(self) -> bool:
+        """Whether its label says that it is of a session; most are not, and need not be unparked to see it."""
+        properties = self.label.application_properties
+        return SESSION_ID in properties or SESSION_ID.encode() in properties
+
+
+@dataclass(slots=True)
 class Outbound:
     """One message on its way to its destination, with the label it gets there."""
 
@@ -180,11 +191,15 @@ def plan(
     done: list[Parked] = []
     decided: list[Decided] = []
     lanes: dict[tuple[str, str | None, str | None], Lane] = {}
+    last: tuple[Deliver, str | None, Lane] | None = None
     for message in messages:
-        if message.sequence_number in sent_before:
+        if sent_before and message.sequence_number in sent_before:
             done.append(message)
             continue
-        routed = route(message.label)
+        routed = message.routed
+        if last is not None and routed is last[0] and message.partition_key == last[1]:
+            last[2].add(Outbound(message, last[0].label))  # as the one before it
+            continue
         if isinstance(routed, DeadLetter):
             decided.append(Decided(message, routed))
             continue
@@ -196,8 +211,12 @@ def plan(
         elif session is not None and earliest.get((key, session), message.sequence_number) < message.sequence_number:
             decided.append(Decided(message, Wait(WaitReason.EARLIER, now + EARLIER_PAUSE)))
         else:
-            lane = lanes.setdefault((key, session, message.partition_key), Lane(routed.destination, batch_limit))
+            lane = lanes.get((key, session, message.partition_key))
+            if lane is None:
+                lane = lanes[key, session, message.partition_key] = Lane(routed.destination, batch_limit)
             lane.add(Outbound(message, routed.label))
+            if session is None:
+                last = routed, message.partition_key, lane
     return Plan(done, decided, tuple(lanes.values()))
 
 
@@ -212,10 +231,9 @@ def _earliest(others: Iterable[Parked], own: Collection[int]) -> dict[_Session, 
 
 
 def _session_of(message: Parked) -> _Session | None:
-    properties = message.label.application_properties
-    if SESSION_ID not in properties and SESSION_ID.encode() not in properties:
-        return None  # most messages have none, and need not be unparked to see it
-    routed = route(message.label)
+    if not message.names_session:
+        return None
+    routed = message.routed
     if not isinstance(routed, Deliver) or routed.label.session_id is None:
         return None
     return entity_key(routed.destination), routed.label.session_id

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, get_args
 
 from pairbus.core.naming import same_namespace
 from pairbus.core.verdict import Classify, verdict_of
@@ -12,6 +12,9 @@ Duration: TypeAlias = timedelta | float
 """A ``timedelta``, or a number of seconds."""
 
 OnOutage: TypeAlias = Literal["hold", "raise"]
+
+TransportName: TypeAlias = Literal["sdk", "native"]
+"""What carries messages: the official SDK, or the native AMQP client."""
 
 
 class Namespaced(Protocol):
@@ -36,6 +39,7 @@ class SendAvailabilityPairedNamespaceOptions:
     :param ping_primary_interval: how often an entity that is failing over is asked whether it is back,
         1 second to 30 minutes.
     :param syphon_retry_interval: how long the syphon pauses after a failure, 1 second to 2 minutes.
+    :param syphon_transport: what carries messages for the syphon: "native", or "sdk", which is many times slower.
     :param attempt_timeout: the deadline of one attempt to send, 1 millisecond to 10 minutes.
     :param on_outage: "hold" retries a failing send until it is accepted or parked; "raise" gives the
         caller the SDK's error until failover engages.
@@ -51,6 +55,7 @@ class SendAvailabilityPairedNamespaceOptions:
     enable_syphon: bool
     ping_primary_interval: timedelta
     syphon_retry_interval: timedelta
+    syphon_transport: TransportName
     attempt_timeout: timedelta
     on_outage: OnOutage
     classify: Classify
@@ -65,6 +70,7 @@ class SendAvailabilityPairedNamespaceOptions:
         enable_syphon: bool = False,
         ping_primary_interval: Duration = timedelta(minutes=1),
         syphon_retry_interval: Duration = timedelta(seconds=1),
+        syphon_transport: TransportName = "native",
         attempt_timeout: Duration = timedelta(seconds=15),
         on_outage: OnOutage = "hold",
         classify: Classify = verdict_of,
@@ -90,6 +96,7 @@ class SendAvailabilityPairedNamespaceOptions:
         ):
             put(name, _duration(name, value, low, high))
         put("enable_syphon", _flag("enable_syphon", enable_syphon))
+        put("syphon_transport", _one_of("syphon_transport", syphon_transport, get_args(TransportName)))
         put("on_outage", _one_of("on_outage", on_outage, ("hold", "raise")))
         put("classify", _callable("classify", classify))
 

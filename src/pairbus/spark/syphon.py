@@ -24,7 +24,8 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import Row, StructType
 
 from pairbus.aio.carrier import Carrier, Orders
-from pairbus.aio.transports import TransportKind, open_transport
+from pairbus.aio.transports import open_transport
+from pairbus.core.options import TransportName
 from pairbus.core.slots import Share
 from pairbus.spark.desk import Address, Desk, Line
 
@@ -80,7 +81,7 @@ class Job:
     desk: Address
     primary: str = field(repr=False)
     secondary: str = field(repr=False)
-    transport: TransportKind
+    transport: TransportName
 
 
 def moving_sink(job: Job) -> type[DataSource]:
@@ -132,7 +133,7 @@ class SparkEngine:
     """Has rounds done by a Spark session: each is one job, whose tasks carry."""
 
     def __init__(
-        self, spark: SparkSession, desk: Desk, primary: str, secondary: str, *, transport: TransportKind = "sdk"
+        self, spark: SparkSession, desk: Desk, primary: str, secondary: str, *, transport: TransportName = "native"
     ) -> None:
         self._spark = spark
         self._desk = desk

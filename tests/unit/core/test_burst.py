@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pairbus.core.backoff import Backoff
 from pairbus.core.burst import EARLIER_PAUSE, Decided, Lane, Outbound, Parked, Shelf, keeps_order, plan
 from pairbus.core.envelope import SESSION_ID, Label, park
-from pairbus.core.routing import DeadLetter, DeadLetterReason, Destinations, Wait, WaitReason
+from pairbus.core.routing import DeadLetter, DeadLetterReason, Deliver, Destinations, Wait, WaitReason
 from pairbus.core.verdict import Cause, ErrorFacts
 
 LOST = Parked(99, Label())
@@ -226,3 +226,18 @@ def test_every_message_of_a_burst_has_one_fate_and_sessions_keep_their_order(
             else:
                 fates += numbers([each.parked for each in lane.failed(batch, facts(answer), known, now=0.0)])
     assert sorted(fates) == numbers(mine)
+
+
+class Routed(Parked):
+    """A message whose transport knows where it goes, without its label."""
+
+    way = Deliver("orders", Label())
+
+    @property
+    def routed(self) -> Deliver:
+        return self.way
+
+
+def test_messages_that_are_routed_as_one_share_a_lane_if_they_share_a_partition_key() -> None:
+    burst = [Routed(1, LOST.label), Routed(2, LOST.label), Routed(3, LOST.label, partition_key="p")]
+    assert [numbers(lane.next_batch()) for lane in lanes_of(*burst)] == [[1, 2], [3]]

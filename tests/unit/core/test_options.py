@@ -87,6 +87,7 @@ def test_p2_defaults() -> None:
     assert made.ping_primary_interval == timedelta(minutes=1)
     assert made.syphon_retry_interval == timedelta(seconds=1)
     assert made.attempt_timeout == timedelta(seconds=15)
+    assert made.syphon_transport == "native"
     assert made.on_outage == "hold"
     assert made.classify is verdict_of
 
@@ -98,6 +99,8 @@ def test_p2_defaults() -> None:
         ("backlog_queue_count", 10_000),
         ("enable_syphon", True),
         ("enable_syphon", False),
+        ("syphon_transport", "sdk"),
+        ("syphon_transport", "native"),
         ("on_outage", "hold"),
         ("on_outage", "raise"),
         ("classify", all_outages),
@@ -153,6 +156,7 @@ def test_p2_zero_is_valid_for_the_failover_interval_only() -> None:
             "a whole number, at least 1",
         ),
         ("enable_syphon", (0, 1, None, "yes", math.nan), "True or False"),
+        ("syphon_transport", ("SDK", "", None, 1), "one of 'sdk', 'native'"),
         ("on_outage", ("HOLD", "", "retry", None, True, 0, ["hold"]), "one of 'hold', 'raise'"),
         ("classify", (None, "verdict_of", Verdict.OUTAGE), "a function that takes ErrorFacts and returns a Verdict"),
         *(

@@ -1,0 +1,153 @@
+"""The native client beside the SDK: a backlog drained, and messages sent, in ratios of one run.
+
+- a drain of parked messages of 1 KB, in process: at least 50 times the loop that a user would write on the SDK, and at
+  least 15 times the mover on the SDK, in CPU per message;
+- paired sends one by one: at least 4 times the bare SDK; by 100 tasks: at least 10 times.
+
+The brokers run in processes of their own and keep everything in memory. A rate on a machine whose cores are shared
+by client and brokers says less than what a message costs the client, so the CPU time is what is compared for the
+drain; rates stand beside it. Run by ``make bench``; ``python bench/native.py --quick`` for a look.
+"""
+
+import argparse
+import asyncio
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+
+from client import BODY, PRIMARY_CORE_SENDERS, TASKS, paired
+from pairbus.aio.mover import Pace
+from pairbus.aio.pumps import Syphon
+from pairbus.aio.transports import transport_to
+from pairbus.core.options import TransportName
+from pairbus.testing import EmbeddedBroker
+from syphon import QUEUES, fill, users_loop
+
+BARS = {"user's loop": 50.0, "SDK mover": 15.0, "one by one": 4.0, "100 tasks": 10.0}
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What something took: messages a second, and microseconds of CPU of this process per message."""
+
+    rate: float
+    cpu: float
+
+    def __str__(self) -> str:
+        return f"{self.rate:>8,.0f}/s {self.cpu:>7,.1f} µs of CPU each"
+
+
+async def measured(work: Callable[[], Awaitable[None]], messages: int) -> Figures:
+    """Measure something."""
+    began, worked = time.perf_counter(), time.process_time()
+    await work()
+    seconds, cpu = time.perf_counter() - began, time.process_time() - worked
+    return Figures(messages / seconds, cpu / messages * 1e6)
+
+
+def moving(name: TransportName) -> Callable[[ServiceBusClient, ServiceBusClient, int], Awaitable[None]]:
+    """Move messages by the syphon."""
+
+    async def move(primary: ServiceBusClient, secondary: ServiceBusClient, messages: int) -> None:
+        made = Syphon(transport_to(primary, name), transport_to(secondary, name), QUEUES, pace=Pace())
+        made.start()
+        while made.report().total().delivered < messages:  # noqa: ASYNC110 (looking now and then costs the least)
+            await asyncio.sleep(0.1)
+        await made.stop()
+
+    return move
+
+
+async def drain(
+    move: Callable[[ServiceBusClient, ServiceBusClient, int], Awaitable[None]], messages: int, name: str
+) -> Figures:
+    """Fill the backlog, and drain it."""
+    with (
+        EmbeddedBroker(namespaces=["contoso"], queues=["orders"], process=True) as one,
+        EmbeddedBroker(namespaces=["fabrikam"], queues=QUEUES, process=True) as other,
+    ):
+        async with (
+            ServiceBusClient.from_connection_string(one.connection_string, retry_total=0) as primary,
+            ServiceBusClient.from_connection_string(other.connection_string, retry_total=0) as secondary,
+        ):
+            await fill(secondary, messages)
+            figures = await measured(lambda: move(primary, secondary, messages), messages)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"  {name:<28} {messages:>7,} messages {figures}  {peak:>4,.0f} MB at most", flush=True)
+    return figures
+
+
+async def drains(user: int, sdk: int, native: int) -> dict[str, float]:
+    """Compare the three ways to drain a backlog."""
+    print("drain of 1 KB messages, ten backlog queues:")
+    by_user = await drain(users_loop, user, "the user's loop on the SDK")
+    by_sdk = await drain(moving("sdk"), sdk, "syphon, transport='sdk'")
+    by_native = await drain(moving("native"), native, "syphon, transport='native'")
+    print(f"  rates: {by_native.rate / by_user.rate:.0f} x the user's loop, {by_native.rate / by_sdk.rate:.1f} x sdk")
+    return {"user's loop": by_user.cpu / by_native.cpu, "SDK mover": by_sdk.cpu / by_native.cpu}
+
+
+async def sending(sends: list[Callable[[ServiceBusMessage], Awaitable[None]]], each: int) -> Figures:
+    """Send with as many tasks at once messages that are made before, which is the application's part."""
+    messages = [[ServiceBusMessage(BODY) for _ in range(each)] for _ in sends]
+
+    async def one(send: Callable[[ServiceBusMessage], Awaitable[None]], own: list[ServiceBusMessage]) -> None:
+        for message in own:
+            await send(message)
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*map(one, sends, messages))
+
+    return await measured(all_of_them, each * len(sends))
+
+
+async def sends(rounds: int, count: int) -> dict[str, float]:
+    """Compare paired sends by the native client with the bare SDK, in turns."""
+    ratios: dict[str, list[float]] = {"one by one": [], "100 tasks": []}
+    seen: dict[str, Figures] = {}
+    with EmbeddedBroker(queues=["orders"], process=True) as one, EmbeddedBroker(process=True) as two:
+        client = ServiceBusClient.from_connection_string(one.connection_string)
+        bare = [client.get_queue_sender("orders") for _ in range(PRIMARY_CORE_SENDERS)]
+        for each in bare:
+            await each.__aenter__()
+        async with paired(one.connection_string, two.connection_string, transport="native") as factory:
+            ours = factory.get_queue_sender("orders")
+            for number in range(rounds + 1):
+                seen["bare SDK, one by one"] = theirs = await sending([bare[0].send_messages], count)
+                seen["native, one by one"] = mine = await sending([ours.send_messages], 4 * count)
+                seen["bare SDK, 8 senders"] = eight = await sending(
+                    [each.send_messages for each in bare], max(1, count // len(bare))
+                )
+                seen["native, 100 tasks"] = hundred = await sending(
+                    [ours.send_messages] * TASKS, max(1, 10 * count // TASKS)
+                )
+                if number:  # the first one warms up
+                    ratios["one by one"].append(mine.rate / theirs.rate)
+                    ratios["100 tasks"].append(hundred.rate / eight.rate)
+        await asyncio.gather(*(each.close() for each in bare))
+        await client.close()
+    print("sends of 1 KB messages to one queue (the last round):")
+    for name, figures in seen.items():
+        print(f"  {name:<28} {figures}")
+    return {name: statistics.median(values) for name, values in ratios.items()}
+
+
+async def main(*, quick: bool) -> bool:
+    """Measure and judge."""
+    ratios = await drains(*((1_000, 5_000, 20_000) if quick else (2_000, 20_000, 40_000)))
+    ratios |= await sends(1 if quick else 5, 500 if quick else 1_000)
+    for name, ratio in ratios.items():
+        print(f"native / {name:<14} {ratio:6.1f}  (bar {BARS[name]:g})")
+    return all(ratio >= BARS[name] for name, ratio in ratios.items())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true")
+    sys.exit(not asyncio.run(main(quick=parser.parse_args().quick)))

@@ -1,0 +1,345 @@
+"""The way to one entity by the native client: any number of sends under way, each with an outcome of its own.
+
+It does for paired senders what :class:`pairbus.aio.lane.Lane` does with the SDK. Single messages that are handed in
+during one turn of the event loop travel as one batch, those of one session or partition key together; nobody waits for
+an answer before the next ones leave. A caller that gives up harms no other.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from pairbus.aio.attempt import Chores, cancel
+from pairbus.aio.lane import STALE_SECONDS, AbandonedError, Begun, Submission, begin
+from pairbus.aio.native.client import NativeClient
+from pairbus.aio.native.errors import is_unsent, unsent
+from pairbus.aio.native.sender import NativeSender, batch_of, encoded
+from pairbus.aio.sdk import facts
+from pairbus.amqp.performatives import BATCH_FORMAT
+from pairbus.core.ledger import Stage
+from pairbus.core.sending import ABOUT_THE_MESSAGE
+from pairbus.instrument.hooks import Instrument
+
+T = TypeVar("T")
+
+_LOGGER = logging.getLogger(__name__)
+
+IN_BATCH: Final = 16
+"""More than a batch adds to each message, and its envelope's share."""
+ENVELOPE: Final = 1024
+"""More than the envelope of a batch takes."""
+
+
+class NativeLane:
+    """One link, and who uses it.
+
+    :param open_timeout: how long opening the link may take, in seconds.
+    """
+
+    def __init__(
+        self,
+        client: NativeClient,
+        *,
+        namespace: str,
+        entity: str,
+        stage: Stage,
+        open_timeout: float,
+        chores: Chores,
+        instrument: Instrument,
+    ) -> None:
+        self.entity: Final = entity
+        self.used_at = 0.0
+        self._client = client
+        self._namespace = namespace
+        self._stage = stage
+        self._open_timeout = open_timeout
+        self._chores = chores
+        self._instrument = instrument
+        self._loop = asyncio.get_running_loop()
+        self._gathered: list[Submission[Any]] = []
+        self._under_way: dict[Submission[Any], float] = {}
+        """What is not answered yet, and when it was handed in."""
+        self._sender: NativeSender | None = None
+        self._opening: asyncio.Task[NativeSender] | None = None
+        self._dispatching = False
+        self._watchdog: asyncio.TimerHandle | None = None
+        self._batch_bytes: int | None = None
+        self._idle = asyncio.Event()
+        self._closed = False
+
+    @property
+    def batch_bytes(self) -> int | None:
+        """The largest batch that the broker takes; None: no link was open yet."""
+        return self._batch_bytes
+
+    async def submit(self, submission: Submission[T]) -> T:
+        """Have something done, and return or raise how it ended, at the latest at its deadline."""
+        if self._closed:
+            raise AbandonedError(f"the link to {self.entity!r} is closed")
+        submission.future = self._loop.create_future()
+        alone = not self._under_way
+        self._under_way[submission] = self._loop.time()
+        self._gathered.append(submission)
+        if alone:
+            self._dispatch()  # at once; those who come while it is under way travel together
+        elif not self._dispatching:
+            self._dispatching = True
+            self._loop.call_soon(self._dispatch)
+        if self._watchdog is None or self._watchdog.when() > submission.deadline:
+            self._watch(submission.deadline)
+        try:
+            return await submission.future
+        finally:
+            self._under_way.pop(submission, None)
+            if not self._under_way:
+                self._idle.set()
+
+    async def prepare(self, *, retries: bool = True) -> None:
+        """Open the link, if it is not open, so that the next one need not wait for it."""
+        del retries  # whoever sends tries again by its own rules
+        if self._sender is not None and not self._under_way and self._loop.time() - self.used_at > STALE_SECONDS:
+            self._drop()
+        if self._open_sender() is None:
+            await asyncio.shield(self._start_opening())
+
+    def prepare_soon(self) -> None:
+        """Open the link in the background; if that fails, whoever needs it will see why."""
+        self._chores.start(self._prepare_quietly(), f"opening of {self.entity}")
+
+    async def _prepare_quietly(self) -> None:
+        try:
+            await self.prepare()
+        except Exception as error:  # noqa: BLE001 (told to the one who needs the link)
+            _LOGGER.debug("the link to %r cannot be opened ahead: %r", self.entity, error)
+
+    def abandon(self, why: str) -> None:
+        """End all that waits or is under way, at once, and drop the link if it is in doubt."""
+        under_way = list(self._under_way)
+        self._gathered.clear()
+        for submission in under_way:
+            _fail(submission, AbandonedError(why))
+        if under_way:
+            self._drop()
+
+    async def close(self) -> None:
+        """Let what is under way end, then close the link. It never hangs."""
+        self._closed = True
+        while self._under_way:  # which ends: all have their deadlines
+            self._idle.clear()
+            await self._idle.wait()
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        self._drop()
+
+    # --- the link ------------------------------------------------------------------------------------------------
+
+    def _open_sender(self) -> NativeSender | None:
+        sender = self._sender
+        return sender if sender is not None and sender.link.error is None else None
+
+    def _start_opening(self) -> "asyncio.Task[NativeSender]":
+        if self._opening is None:
+            self._opening = self._chores.start(self._open(), f"opening of {self.entity}")
+            self._opening.add_done_callback(self._opened)
+        return self._opening
+
+    async def _open(self) -> NativeSender:
+        link = await self._client.sender(self.entity, self._open_timeout)
+        return NativeSender(self._client, link, self._open_timeout)
+
+    def _opened(self, opening: "asyncio.Task[NativeSender]") -> None:
+        current, self._opening = self._opening is opening, None if self._opening is opening else self._opening
+        if opening.cancelled():
+            return
+        error = opening.exception()
+        if error is None and (not current or self._closed):
+            opening.result().link.close()
+        elif error is None:
+            sender = self._sender = opening.result()
+            self._batch_bytes, self.used_at = sender.link.largest, self._loop.time()
+            self._dispatch()
+        elif current:
+            waiting, self._gathered = self._gathered, []
+            for submission in waiting:
+                _fail(submission, error)
+
+    def _drop(self) -> None:
+        """Let go of the link, and of one that is being opened: the next one who needs it gets a new one."""
+        opening, self._opening = self._opening, None
+        if opening is not None:
+            cancel(opening)
+        sender, self._sender = self._sender, None
+        if sender is not None:
+            sender.link.close()
+
+    # --- time ----------------------------------------------------------------------------------------------------
+
+    def _watch(self, deadline: float) -> None:
+        """Look at the deadlines. One timer does for many, since most end long before."""
+        if self._watchdog is not None:
+            self._watchdog.cancel()
+        self._watchdog = self._loop.call_at(deadline, self._look)
+
+    def _look(self) -> None:
+        self._watchdog = None
+        now = self._loop.time()
+        late = [submission for submission in self._under_way if submission.deadline <= now]
+        for submission in late:
+            since = self._under_way.pop(submission)
+            if submission in self._gathered:
+                self._gathered.remove(submission)
+            _fail(submission, TimeoutError(f"{self.entity!r} did not answer in time"))
+            if submission.begun and self._sender is not None:
+                self._sender.link.connection.suspect(since)
+        if late and not self._under_way:  # nobody else counts on the link, which did not answer
+            self._idle.set()
+            self._drop()
+        if self._under_way:
+            self._watch(min(submission.deadline for submission in self._under_way))
+
+    # --- sending -------------------------------------------------------------------------------------------------
+
+    def _dispatch(self) -> None:
+        """Send what was handed in during this turn."""
+        self._dispatching = False
+        if not self._gathered:
+            return
+        sender = self._open_sender()
+        if sender is None:
+            self._start_opening()
+            return
+        self.used_at = self._loop.time()
+        gathered, self._gathered = self._gathered, []
+        while gathered:
+            gathered = self._send_first(sender, gathered)
+        sender.link.connection.flush()
+
+    def _send_first(self, sender: NativeSender, gathered: list[Submission[Any]]) -> list[Submission[Any]]:
+        """Send the first, with all that may travel with it, and return the others."""
+        first = gathered[0]
+        if first.future.done():
+            return gathered[1:]
+        if first.key is None:
+            self._chores.start(self._work(sender, first), f"sending to {self.entity}")
+            return gathered[1:]
+        if len(gathered) == 1:
+            self._send(sender, [first])
+            return []
+        key = first.key()
+        load: list[Submission[Any]] = []
+        others: list[Submission[Any]] = []
+        for index, submission in enumerate(gathered):
+            if submission.key is None:  # what came later does not overtake it
+                others += gathered[index:]
+                break
+            if submission.future.done():
+                continue
+            (load if submission.key() == key else others).append(submission)
+        self._send(sender, load)
+        return others
+
+    async def _work(self, sender: NativeSender, submission: Submission[Any]) -> None:
+        """Do what is no single message: a list, a batch, a schedule."""
+        operation = self._begin((submission,))
+        submission.begun = True
+        try:
+            result = await submission.work(sender)
+        except Exception as error:  # noqa: BLE001 (handed to the caller)
+            _failed(operation, error)
+            _fail(submission, error)
+        else:
+            operation.done()
+            if not submission.future.done():
+                submission.future.set_result(result)
+
+    def _send(self, sender: NativeSender, load: Sequence[Submission[Any]]) -> None:
+        """Send single messages, in as few batches as they fit in."""
+        room = sender.link.largest - ENVELOPE
+        run: list[tuple[Submission[Any], bytes]] = []
+        size = 0
+        for submission in load:
+            if self._instrument.traces:  # which adds to the message
+                self._flush(sender, run)
+                run, size = [], 0
+                self._send_alone(sender, submission)
+                continue
+            try:
+                payload = encoded(submission.messages[0])
+            except Exception as error:  # noqa: BLE001 (its caller's alone)
+                _fail(submission, error)
+                continue
+            if run and size + len(payload) + IN_BATCH > room:
+                self._flush(sender, run)
+                run, size = [], 0
+            run.append((submission, payload))
+            size += len(payload) + IN_BATCH
+        self._flush(sender, run)
+
+    def _send_alone(self, sender: NativeSender, submission: Submission[Any]) -> None:
+        operation = self._begin((submission,))
+        try:
+            payload = encoded(submission.messages[0])
+        except Exception as error:  # noqa: BLE001 (its caller's alone)
+            _failed(operation, error)
+            _fail(submission, error)
+            return
+        self._transfer(sender, [(submission, payload)], operation)
+
+    def _flush(self, sender: NativeSender, run: Sequence[tuple[Submission[Any], bytes]]) -> None:
+        if run:
+            self._transfer(sender, run, self._begin([submission for submission, _ in run]))
+
+    def _transfer(self, sender: NativeSender, run: Sequence[tuple[Submission[Any], bytes]], operation: Begun) -> None:
+        for submission, _ in run:
+            submission.begun = True
+        answered = partial(self._answered, sender, run, operation)
+        try:
+            if len(run) == 1:
+                sender.link.send(run[0][1], 0, answered)
+            else:
+                payloads = [payload for _, payload in run]
+                sender.link.send(batch_of(payloads, run[0][0].messages[0]), BATCH_FORMAT, answered)
+        except Exception as error:  # noqa: BLE001 (handed to the callers)
+            answered(unsent(error))
+
+    def _answered(
+        self,
+        sender: NativeSender,
+        run: Sequence[tuple[Submission[Any], bytes]],
+        operation: Begun,
+        error: BaseException | None,
+    ) -> None:
+        if error is None:
+            operation.done()
+            for submission, _ in run:
+                if not submission.future.done():
+                    submission.future.set_result(None)
+            return
+        known = _failed(operation, error)
+        if len(run) > 1 and known and sender.link.error is None:
+            # One of them is at fault and nothing was taken: one by one, each gets its own outcome.
+            for each in run:
+                if not each[0].future.done():
+                    self._transfer(sender, [each], self._begin([each[0]]))
+            sender.link.connection.flush_soon()
+            return
+        for submission, _ in run:
+            submission.begun = not is_unsent(error)
+            _fail(submission, error)
+
+    def _begin(self, load: Sequence[Submission[Any]]) -> Begun:
+        return begin(self._instrument, self._namespace, self.entity, self._stage, load)
+
+
+def _failed(operation: Begun, error: BaseException) -> bool:
+    """Record a failure, and tell whether it is about a message."""
+    known = facts(error)
+    operation.failed(error, in_doubt=known.in_doubt)
+    return known.cause in ABOUT_THE_MESSAGE
+
+
+def _fail(submission: Submission[Any], error: BaseException) -> None:
+    if not submission.future.done():
+        submission.future.set_exception(error)

@@ -1,0 +1,283 @@
+"""The transport of the native client: messages as bytes, in batches, settled by ranges."""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Sequence
+from typing import Final
+
+from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError
+
+from pairbus.aio import sdk
+from pairbus.aio.native import errors
+from pairbus.aio.native.client import NativeClient
+from pairbus.aio.native.endpoint import Endpoint
+from pairbus.aio.native.quick import read_plain
+from pairbus.aio.native.receiving import PUT_BACK, ReceivingLink
+from pairbus.aio.native.sending import SendingLink
+from pairbus.aio.relabel import read
+from pairbus.aio.transport import Answers, Outgoing, Received, Settlement
+from pairbus.amqp import AmqpError, Message, build_batch, build_message
+from pairbus.amqp.events import DeliveryReceived
+from pairbus.amqp.performatives import ACCEPTED, BATCH_FORMAT, DeliveryState, Error, Map, Rejected
+from pairbus.amqp.sections import Properties
+from pairbus.amqp.types import Array, Int, Symbol, Timestamp, Value
+from pairbus.core.burst import Parked
+from pairbus.core.envelope import Label
+from pairbus.core.naming import entity_key, namespace_label
+from pairbus.core.routing import DeadLetter
+from pairbus.core.verdict import IN_DOUBT, ErrorFacts
+
+_LOGGER = logging.getLogger(__name__)
+
+LINK_REST: Final = 240.0
+"""After so many seconds without use a link to an entity is closed; the cloud detaches it after 600."""
+LONG_WAIT: Final = 300.0
+"""A receiver that lost its link after so many seconds of waiting was idle, which is no failure."""
+PAGE: Final = 250
+"""How many messages one look at a queue shows."""
+DEAD_LETTER: Final = Symbol("com.microsoft:dead-letter")
+_UUID: Final = 0x98
+
+
+class _Slot:
+    """The link of one entity, opened by whoever needs it first."""
+
+    __slots__ = ("lock", "receiver", "sender")
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.sender: SendingLink | None = None
+        self.receiver: ReceivingLink | None = None
+
+
+class NativeTransport:
+    """Carries messages by the native client, all on one connection.
+
+    :param attempt_timeout: the deadline of each call, in seconds; of a receive beyond the time it waits.
+    """
+
+    def __init__(self, endpoint: Endpoint, *, attempt_timeout: float = 15.0) -> None:
+        self._client = NativeClient(endpoint)
+        self._namespace = namespace_label(endpoint.hostname)
+        self._seconds = attempt_timeout
+        self._destinations: dict[str, _Slot] = {}
+        self._queues: dict[str, _Slot] = {}
+
+    @property
+    def namespace(self) -> str:
+        """The first label of the namespace's host name."""
+        return self._namespace
+
+    def facts(self, error: Exception) -> ErrorFacts:
+        """Tell what the rules need to know about an error."""
+        return sdk.facts(error, begun=not errors.is_unsent(error))
+
+    # --- sending -------------------------------------------------------------------------------------------------
+
+    async def send(self, destination: str, batch: Sequence[Outgoing]) -> None:
+        """Send messages as one batch."""
+        link = await self._sender(destination)
+        if len(batch) == 1:
+            await link.deliver(batch[0].payload, 0, self._seconds)
+        else:
+            payload = build_batch([each.payload for each in batch], _envelope(batch[0]))
+            await link.deliver(payload, BATCH_FORMAT, self._seconds)
+
+    async def _sender(self, destination: str) -> SendingLink:
+        slot = self._destinations.get(key := entity_key(destination))
+        if slot is None:
+            self._close_rested()
+            slot = self._destinations[key] = _Slot()
+        if slot.sender is not None and slot.sender.error is None:
+            return slot.sender
+        async with slot.lock:
+            if slot.sender is None or slot.sender.error is not None:
+                slot.sender = await self._client.sender(destination, self._seconds)
+            return slot.sender
+
+    def _close_rested(self) -> None:
+        since = asyncio.get_running_loop().time() - LINK_REST
+        for key, slot in list(self._destinations.items()):
+            link = slot.sender
+            if link is not None and link.is_idle and link.used_at < since and not slot.lock.locked():
+                link.close()
+                del self._destinations[key]
+
+    # --- receiving -----------------------------------------------------------------------------------------------
+
+    async def receive(self, queue: str, most: int, wait: float) -> Sequence[Received]:
+        """Receive messages; a link that was let go because nothing came is replaced, and the same wait goes on."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + wait
+        while True:
+            began = loop.time()
+            try:
+                link = await self._receiver(queue)
+                arrived = await link.receive(most, max(0.0, ends - loop.time()))
+            except ServiceBusError as error:
+                if loop.time() - began < LONG_WAIT or self.facts(error).cause not in IN_DOUBT:
+                    raise
+            else:
+                return [read_plain(delivery.payload, delivery) or _received(queue, delivery) for delivery in arrived]
+
+    async def _receiver(self, queue: str) -> ReceivingLink:
+        slot = self._queues.setdefault(entity_key(queue), _Slot())
+        if slot.receiver is not None and slot.receiver.error is None:
+            return slot.receiver
+        async with slot.lock:
+            if slot.receiver is None or slot.receiver.error is not None:
+                slot.receiver = await self._client.receiver(queue, self._seconds)
+            return slot.receiver
+
+    async def browse(self, queue: str, up_to: int) -> Sequence[Parked]:
+        """Look at a queue, page by page."""
+        seen: list[Parked] = []
+        first = 1
+        while first <= up_to:
+            body = {"from-sequence-number": first, "message-count": Int(PAGE)}
+            answer: Map = await self._client.manage(queue, "peek-message", body, self._seconds) or {}
+            page = [_browsed(entry["message"]) for entry in answer.get("messages", ())]
+            if not page:
+                break
+            seen += [message for message in page if message.sequence_number <= up_to]
+            first = page[-1].sequence_number + 1
+        return seen
+
+    # --- settling ------------------------------------------------------------------------------------------------
+
+    async def settle(self, queue: str, messages: Sequence[Received], settlement: Settlement) -> Answers:
+        """Settle messages, those whose deliveries follow each other by one frame."""
+        by_link: dict[ReceivingLink, list[DeliveryReceived]] = {}
+        for message in messages:
+            delivery = _delivery(message)
+            by_link.setdefault(delivery.link.context, []).append(delivery)
+        answers: dict[int, Exception | None] = {}
+        for link, deliveries in by_link.items():
+            if link.error is None:
+                judged = await self._settle_on(link, deliveries, _state(settlement))
+            else:  # its lock is good all the same: by its token it can be settled
+                judged = await asyncio.gather(*(self._settle_by_token(queue, each, settlement) for each in deliveries))
+            if len(by_link) == 1:
+                return judged
+            answers.update(zip(map(id, deliveries), judged, strict=True))
+        return [answers[id(message.handle)] for message in messages]
+
+    async def _settle_on(
+        self, link: ReceivingLink, deliveries: Sequence[DeliveryReceived], state: DeliveryState
+    ) -> Answers:
+        began = asyncio.get_running_loop().time()
+        judged = await link.settle(deliveries, state, self._seconds)
+        if link.error is None and any(_is_timeout(each) for each in judged if each is not None):
+            link.connection.suspect(began)
+            link.close()  # it does not answer: the next one who needs it gets a new one
+        return judged
+
+    async def _settle_by_token(
+        self, queue: str, delivery: DeliveryReceived, settlement: Settlement
+    ) -> Exception | None:
+        body: dict[str, Value] = {
+            "disposition-status": "suspended" if isinstance(settlement, DeadLetter) else _STATUS[settlement],
+            "lock-tokens": Array(_UUID, [uuid.UUID(bytes_le=delivery.delivery_tag)]),
+        }
+        if isinstance(settlement, DeadLetter):
+            body["deadletter-reason"] = settlement.reason.value
+            body["deadletter-description"] = settlement.description
+        try:
+            await self._client.manage(queue, "update-disposition", body, self._seconds)
+        except ServiceBusError as error:
+            return error
+        return None
+
+    async def renew(self, queue: str, messages: Sequence[Received]) -> Answers:
+        """Renew locks, all by one request, or each on its own if one of them is lost."""
+        if not messages:
+            return []
+        try:
+            await self._renew(queue, messages)
+        except MessageLockLostError as error:
+            if len(messages) == 1:
+                return [error]
+            return await asyncio.gather(*(self._renewed(queue, message) for message in messages))
+        except ServiceBusError as error:
+            return [error] * len(messages)
+        return [None] * len(messages)
+
+    async def _renewed(self, queue: str, message: Received) -> Exception | None:
+        try:
+            await self._renew(queue, [message])
+        except ServiceBusError as error:
+            return error
+        return None
+
+    async def _renew(self, queue: str, messages: Sequence[Received]) -> None:
+        tokens = Array(_UUID, [uuid.UUID(bytes_le=_delivery(message).delivery_tag) for message in messages])
+        await self._client.manage(queue, "renew-lock", {"lock-tokens": tokens}, self._seconds)
+
+    # --- the end -------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Close all links, after putting back what was not handed out, and the connection."""
+        for slot in (*self._queues.values(), *self._destinations.values()):
+            for link in (slot.receiver, slot.sender):
+                if link is not None:
+                    link.close()
+        self._queues.clear()
+        self._destinations.clear()
+        await self._client.close()
+
+
+_STATUS: Final = {"complete": "completed", "abandon": "abandoned"}
+
+
+def _state(settlement: Settlement) -> DeliveryState:
+    if isinstance(settlement, DeadLetter):
+        info = {
+            Symbol("DeadLetterReason"): settlement.reason.value,
+            Symbol("DeadLetterErrorDescription"): settlement.description,
+        }
+        return Rejected(Error(DEAD_LETTER, settlement.description, info))
+    return ACCEPTED if settlement == "complete" else PUT_BACK
+
+
+def _is_timeout(error: Exception) -> bool:
+    return sdk.facts(error).cause in IN_DOUBT
+
+
+def _envelope(first: Outgoing) -> bytes:
+    """Return what a broker wants to know of a whole batch, if there is anything."""
+    if first.session_id is None and first.partition_key is None:
+        return b""
+    return build_message(
+        message_annotations={Symbol("x-opt-partition-key"): first.partition_key} if first.partition_key else None,
+        properties=Properties(group_id=first.session_id) if first.session_id is not None else None,
+    )
+
+
+def _delivery(message: Received) -> DeliveryReceived:
+    assert isinstance(message.handle, DeliveryReceived)  # noqa: S101 (what receive has put there)
+    return message.handle
+
+
+def _received(queue: str, delivery: DeliveryReceived) -> Received:
+    """Read a message that is not plain."""
+    label, partition_key, enqueued_at = Label(), None, None
+    number, locked_until, payload = 0, 0, delivery.payload
+    try:
+        encoded = Message(payload)
+        annotations = encoded.message_annotations()
+        number = annotations.get("x-opt-sequence-number", 0)
+        locked_until = annotations.get("x-opt-locked-until", 0)
+        reading = read(encoded)
+        label, partition_key, enqueued_at = reading.label, reading.partition_key, reading.enqueued_at
+    except AmqpError as error:  # then it has no destination that anybody can read (Y3)
+        _LOGGER.warning("message %s of %s cannot be read: %s", number, queue, error)
+        payload = b""
+    parked = Parked(number, label, len(delivery.payload), partition_key)
+    return Received(parked, payload, Timestamp(locked_until).to_datetime(), enqueued_at, delivery)
+
+
+def _browsed(payload: bytes) -> Parked:
+    message = Message(bytes(payload))
+    number = message.message_annotations().get("x-opt-sequence-number", 0)
+    return Parked(number, Label(application_properties=message.application_properties()))

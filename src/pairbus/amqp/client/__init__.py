@@ -1,0 +1,1 @@
+"""What only a client needs of AMQP, pure: requests and their answers, settlements that are answered, signatures."""

@@ -1,0 +1,120 @@
+"""Plain messages, cut and not decoded, are what the general way makes of them (E1, E2)."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pairbus.aio.native.quick import PLAIN, read_plain
+from pairbus.aio.relabel import read, relabelled
+from pairbus.amqp import Message, build_message
+from pairbus.amqp.message import encode_data_section, encode_value_section
+from pairbus.amqp.sections import Header, Properties
+from pairbus.amqp.types import Int, Symbol, Timestamp, UInt
+from pairbus.core.envelope import PATH, SESSION_ID
+from pairbus.core.routing import Deliver, route
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+STAMPS: dict[Any, Any] = {
+    Symbol("x-opt-sequence-number"): 7,
+    Symbol("x-opt-enqueued-time"): Timestamp(1_700_000_000_000),
+    Symbol("x-opt-locked-until"): Timestamp(1_700_000_060_000),
+}
+
+texts = st.text(st.characters(codec="utf-8"), max_size=300)
+values = st.one_of(
+    st.none(), st.booleans(), texts, st.binary(max_size=300), st.floats(allow_nan=False), st.uuids(),
+    st.integers(-(2**63), 2**63 - 1), st.integers(0, 255).map(UInt), st.integers(-5, 5).map(Int),
+)  # fmt: skip
+headers = st.builds(
+    Header,
+    durable=st.none() | st.booleans(),
+    priority=st.none() | st.integers(0, 9),
+    ttl=st.none() | st.integers(0, 2**32 - 1),
+    delivery_count=st.integers(0, 9),
+)
+standards = st.builds(
+    Properties,
+    message_id=st.none() | texts,
+    user_id=st.none() | st.binary(max_size=9),
+    subject=st.none() | texts,
+    content_type=st.none() | st.just(Symbol("text/plain")),
+    group_id=st.none() | st.just("g"),
+    reply_to_group_id=st.none() | st.just("@@@"),
+)
+bodies = st.one_of(
+    st.lists(st.binary(max_size=300), max_size=3).map(lambda parts: b"".join(map(encode_data_section, parts))),
+    values.map(encode_value_section),
+)
+
+
+@st.composite
+def parked(draw: st.DrawFn) -> bytes:
+    """Draw a message of a backlog queue, plain or not."""
+    properties: dict[Any, Any] = draw(st.dictionaries(texts.filter(lambda name: not name.startswith("x-ms-")), values))
+    entries = [*properties.items(), (PATH, draw(st.sampled_from(["orders", "a/b", "x" * 260])))]
+    if draw(st.integers(0, 9)) == 0:
+        entries.append((SESSION_ID, "s"))
+    own = {Symbol("x-opt-own"): 1} if draw(st.integers(0, 9)) == 0 else {}
+    return build_message(
+        draw(bodies),
+        header=draw(st.none() | headers),
+        message_annotations={**STAMPS, **own},
+        properties=draw(st.none() | standards),
+        application_properties=dict(draw(st.permutations(entries))),
+    )
+
+
+@given(parked())
+def test_what_is_cut_is_what_is_decoded_and_encoded_anew(payload: bytes) -> None:
+    message = Message(payload)
+    routed = route(read(message).label)
+    received = read_plain(payload, None)
+    standard = message.properties()
+    is_plain = (
+        isinstance(routed, Deliver)
+        and routed.label.session_id is None
+        and (standard is None or standard.group_id is None)
+        and "x-opt-own" not in message.message_annotations()
+        and len(routed.destination) < 256
+        and (not message.body or message.body[0][0] == 0x75)
+    )
+    assert (received is not None) == is_plain
+    if received is None:
+        return
+    assert isinstance(routed, Deliver)
+    assert received.sequence_number == 7
+    assert received.locked_until == Timestamp(1_700_000_060_000).to_datetime()
+    assert received.enqueued_at == read(message).enqueued_at
+    assert received.parked.routed == Deliver(routed.destination, PLAIN)
+    assert received.parked.label == read(message).label
+    general, quick = Message(relabelled(message, routed.label, NOW)), Message(received.restored(PLAIN, NOW))
+    assert quick.header() == general.header()
+    assert quick.message_annotations() == general.message_annotations() == {}
+    assert _section(quick, 0x73) == _section(general, 0x73)  # byte for byte
+    assert [quick.data[start:end] for _, start, end in quick.body] == [
+        message.data[start:end] for _, start, end in message.body
+    ]
+    assert _typed(quick) == _typed(general)
+    assert received.restored(routed.label, NOW) == general.data
+
+
+@given(parked(), st.data())
+def test_cut_short_or_garbled_bytes_are_left_to_the_general_way(payload: bytes, data: st.DataObject) -> None:
+    end = data.draw(st.integers(0, len(payload) - 1))
+    read_plain(payload[:end], None)
+    garbled = bytearray(payload)
+    garbled[end] ^= data.draw(st.integers(1, 255))
+    received = read_plain(bytes(garbled), None)
+    if received is not None:
+        Message(received.restored(PLAIN, NOW))
+
+
+def _section(message: Message, code: int) -> bytes:
+    found = message._sections.get(code)  # pyright: ignore[reportPrivateUsage]
+    return b"" if found is None else message.data[found[0] : found[2]]
+
+
+def _typed(message: Message) -> dict[Any, tuple[type, Any]]:
+    return {name: (type(value), value) for name, value in message.application_properties().items()}

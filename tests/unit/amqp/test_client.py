@@ -1,0 +1,74 @@
+"""What only a client needs of AMQP: settlements in ranges, and requests."""
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pairbus.amqp import Message, build_message
+from pairbus.amqp.client.requests import read_answer, request
+from pairbus.amqp.client.settling import Settlements, runs_of
+from pairbus.amqp.message import encode_value_section
+from pairbus.amqp.performatives import ACCEPTED, RELEASED
+from pairbus.amqp.sections import Properties
+from pairbus.amqp.types import Int
+
+TOP = 2**32 - 1
+
+
+@given(st.sets(st.integers(0, 200)))
+def test_runs_cover_exactly_what_was_given(ids: set[int]) -> None:
+    runs = runs_of(ids)
+    assert {number for first, last in runs for number in range(first, last + 1)} == ids
+    assert all(after[0] > before[1] + 1 for before, after in pairwise(runs))
+
+
+def test_a_group_ends_with_its_last_answer_whatever_the_ranges() -> None:
+    settlements = Settlements[str]()
+    one, two = settlements.ask([1, 2, 3], "one"), settlements.ask([4, 5], "two")
+    assert settlements.answered(1, 2, ACCEPTED) == []
+    assert settlements.answered(3, 4, RELEASED) == [one]
+    assert one.states == {1: ACCEPTED, 2: ACCEPTED, 3: RELEASED}
+    assert settlements.answered(0, TOP - 1, ACCEPTED) == [two]  # the peer chooses the range: it is not walked
+    assert two.states == {4: RELEASED, 5: ACCEPTED}
+    assert len(settlements) == 0
+
+
+def test_ids_wrap_around() -> None:
+    settlements = Settlements[None]()
+    group = settlements.ask([TOP, 0], None)
+    assert settlements.answered(TOP, 0, ACCEPTED) == [group]
+
+
+def test_what_is_lost_is_in_doubt_and_what_is_forgotten_is_not_answered() -> None:
+    settlements = Settlements[None]()
+    group = settlements.ask([1, 2], None)
+    other = settlements.ask([7], None)
+    settlements.forget([7])
+    settlements.answered(1, 1, ACCEPTED)
+    assert settlements.lost() == [group]
+    assert 2 not in group.states
+    assert other.states == {}
+
+
+def test_an_answer_finds_its_request() -> None:
+    asked = Message(request(7, "reply", {"operation": "o"}, {"a": 1}))
+    standard = asked.properties()
+    assert standard is not None
+    assert (standard.message_id, standard.reply_to) == ("7", "reply")
+    for status, description, condition in (
+        ("statusCode", "statusDescription", "errorCondition"),
+        ("status-code", "status-description", "error-condition"),
+    ):
+        payload = build_message(
+            encode_value_section(["x"]),
+            properties=Properties(correlation_id="7"),
+            application_properties={status: Int(404), description: "gone", condition: "amqp:not-found"},
+        )
+        number, answer = read_answer(payload)
+        assert number == 7
+        assert (answer.status, answer.description, answer.condition, answer.body) == (
+            404, "gone", "amqp:not-found", ["x"],
+        )  # fmt: skip
+        assert not answer.is_good
+    assert read_answer(build_message()) == (None, read_answer(build_message())[1])
