@@ -18,6 +18,8 @@ from pairbus.dashboard.health import Heard, Voices
 _REMEMBERED: Final = 50_000
 """Ids of records that are remembered, so that one which was written twice counts once."""
 _SENDS: Final = frozenset({Kind.SEND, Kind.SCHEDULE})
+_FREE: Final = frozenset({Kind.COMPLETE, Kind.ABANDON, Kind.DEFER, Kind.DEAD_LETTER, Kind.RENEW, Kind.TURN})
+"""Settlements are metered and not charged (ADR 0012); a turn is no operation."""
 _SYPHONS: Final = frozenset({Stage.SYPHON, Stage.IDLE})
 
 
@@ -136,7 +138,9 @@ class Account:
             self.voices.take(each)
             if record.stage in _SYPHONS and (self.syphon_seen is None or record.at > self.syphon_seen):
                 self.syphon_seen = record.at
-            self._operations[record.metered_by, _month(record.at), record.namespace][record.stage] += record.operations
+            if record.outcome is not Outcome.FAILED and record.kind not in _FREE:
+                counts = self._operations[record.metered_by, _month(record.at), record.namespace]
+                counts[record.stage] += record.operations
             flow = _flow(record)
             if flow is not None:
                 self._count(record, flow)
@@ -173,22 +177,15 @@ class Account:
         of_month = {key: counts for key, counts in self._operations.items() if key[1] == month}
         sides = {side for side, _, _ in of_month}
         by = next((side for side in (MeteredBy.BROKER, MeteredBy.CLIENT) if side in sides), None)
-        operations: Counter[Stage] = Counter()
-        nanos: Counter[Stage] = Counter()
-        namespaces = 0
-        for (side, _, _), counts in of_month.items():
-            if side is not by:
-                continue
-            namespaces += 1
-            stages = [stage for stage in Stage if counts[stage]]
-            charge = self.plan.charge(counts.total())
-            for stage, part in zip(stages, share(charge, [counts[stage] for stage in stages]), strict=True):
-                operations[stage] += counts[stage]
-                nanos[stage] += part
-        stages = [StageCost(stage, operations[stage], nanos[stage]) for stage in Stage if operations[stage]]
+        of_side = [counts for (side, _, _), counts in of_month.items() if side is by]
+        operations = sum(of_side, Counter[Stage]())
+        stages = [stage for stage in Stage if operations[stage]]
+        weights = [operations[stage] for stage in stages]
+        nanos = share(self.plan.charge(sum(weights)), weights)  # tiers are those of all namespaces together
+        costs = [StageCost(*each) for each in zip(stages, weights, nanos, strict=True)]
         hours = (now - month_start(now)).total_seconds() / 3600
-        base = round(self.plan.base_nanos_per_hour * hours) * namespaces
-        return Costs(self.plan, by, tuple(stages), namespaces, base)
+        base = round(self.plan.base_nanos_per_hour * hours) * len(of_side)
+        return Costs(self.plan, by, tuple(costs), len(of_side), base)
 
 
 def latest(rates: Rates, seconds: int = 9) -> Flow:

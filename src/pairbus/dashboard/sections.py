@@ -169,9 +169,10 @@ def backlog(look: Look | None) -> str:
             "The secondary is not known.",
             "Name it with --secondary or PAIRBUS_SECONDARY_CONNECTION_STRING to see its backlog queues.",
         )
-    if not look.backlog or look.at is None:
-        why = "it was not seen yet" if look.at is None else "a client that pairs with it makes them"
-        return _empty(f"{look.name} has no backlog queues: {why}.", "")
+    if look.at is None:
+        return _empty(f"The backlog queues of {look.name} are not known: it was not seen yet.", "")
+    if not look.backlog:
+        return _empty(f"{look.name} has no backlog queues.", "A client that pairs with it makes them.")
     most = max(queue.depth for queue in look.backlog)
     prefix = look.backlog[0].path.rpartition("/")[0] + "/"
     rows = "".join(_backlog_row(queue, prefix, most, look.at) for queue in look.backlog)
@@ -222,7 +223,8 @@ def costs(given: Costs) -> str:
         MeteredBy.CLIENT: "Counted by the paired clients; what others do, receivers for example, is not in it.",
     }[given.by]
     return _table(("Stage", "#Operations", f"#{given.plan.currency}"), rows, "Operations and money") + (
-        f'<p class="small">{counted} List prices as of {given.plan.as_of}.</p>'
+        f'<p class="small">{counted} Settlements, and what has failed, are not charged. '
+        f"List prices as of {given.plan.as_of}.</p>"
     )
 
 

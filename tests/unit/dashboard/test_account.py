@@ -62,6 +62,8 @@ def test_k3_operations_and_money_of_the_month_by_stage() -> None:
         heard(Kind.SEND, 0, operations=3),
         park(1, operations=1),
         turn("engaged", 1),
+        heard(Kind.SEND, 2, operations=70, outcome=Outcome.FAILED),
+        heard(Kind.COMPLETE, 2, operations=70),
     )
     costs = made.costs(at(3600))
     assert [(stage.stage, stage.operations, stage.nanos) for stage in costs.stages] == [
