@@ -326,7 +326,7 @@ class _Taking:
             await self._put_back()
 
     async def _take_one(self, received: Received) -> None:
-        letter = letter_of(received.message)
+        letter = letter_of(Message(received.payload))
         kept = await self.work(letter)
         if kept is not None:
             self.outcome.kept.append((letter, kept))

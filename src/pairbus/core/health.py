@@ -109,8 +109,6 @@ class EntityHealth:
 
     def attempt_accepted(self) -> tuple[Action, ...]:
         """Note that the primary took a message."""
-        if self.state is State.HEALTHY:  # as nearly always: nothing changes, and the table need not be asked
-            return ()
         actions = self._move(Event.ATTEMPT_ACCEPTED)
         if self.state is State.HEALTHY:
             self.wake_at = None
