@@ -4,19 +4,23 @@
 
 import asyncio
 import inspect
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
-from azure.servicebus._pyamqp._decode import decode_frame
-from azure.servicebus._pyamqp._encode import encode_frame
+from azure.servicebus._pyamqp._decode import decode_frame, decode_payload
+from azure.servicebus._pyamqp._encode import encode_frame, encode_payload
 from azure.servicebus._pyamqp.performatives import TransferFrame
+from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.exceptions import MessageSizeExceededError
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pairbus.aio.sdk import add_to, messages_of, new_batch
 from pairbus.aio.sdk_links import sender_to
-from pairbus.aio.shortcuts import transfer_head
+from pairbus.aio.shortcuts import encode_message, transfer_head
 from pairbus.testing import EmbeddedBroker
 
 
@@ -88,3 +92,33 @@ def test_the_frame_of_a_transfer_says_what_the_sdks_says() -> None:
     assert decode_frame(memoryview(ours[8:] + b"payload")) == decode_frame(memoryview(theirs))
     assert transfer_head(5, fields, len(ours)) is None
     assert transfer_head(5, fields | {"state": b"x"}, 512) is None
+
+
+text = st.text(max_size=300)
+
+
+@given(
+    body=st.none() | st.binary(max_size=400) | text,
+    standard=st.fixed_dictionaries(
+        {},
+        optional=dict.fromkeys(
+            ("subject", "content_type", "to", "reply_to", "correlation_id", "reply_to_session_id", "message_id"),
+            st.text("abc", max_size=128) | st.text("abc", min_size=100, max_size=128),
+        )
+        | {
+            "session_id": st.text("abc", min_size=1, max_size=5),
+            "time_to_live": st.timedeltas(timedelta(seconds=1), timedelta(days=40)),
+        },
+    ),
+    application=st.dictionaries(text, st.integers(-(2**31), 2**31 - 1) | text | st.booleans(), max_size=3),
+)
+def test_a_message_is_encoded_to_say_what_the_sdks_says(
+    body: str | bytes | None, standard: dict[str, Any], application: dict[str | bytes, Any]
+) -> None:
+    """E2, S2: with every property and kind of body that a :class:`ServiceBusMessage` can have."""
+    standard = {name: value for name, value in standard.items() if value}
+    made = ServiceBusMessage(body, application_properties=application or None, **standard)
+    message = PyamqpTransport.to_outgoing_amqp_message(made.raw_amqp_message)
+    theirs = bytearray()
+    encode_payload(theirs, message)
+    assert decode_payload(memoryview(encode_message(message))) == decode_payload(memoryview(theirs))
