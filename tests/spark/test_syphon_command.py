@@ -65,7 +65,7 @@ def test_what_cannot_go_now_is_told_and_stays() -> None:
         told = json.loads(done.stdout)
         assert (done.returncode, told["found"], told["waiting"]) == (1, 7, 7)
         assert told["waiting_by_reason"] == {"outage": 7}
-        shown = syphon(stage, "--once", "--engine", "local")
+        shown = syphon(stage, "--once", "--engine", "local", COLUMNS="120")
         assert shown.returncode == 1
         assert "7 outage" in shown.stdout
         stage.secondary.kill()

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from rich.box import SIMPLE
 from rich.table import Table
 
 from pairbus.aio.accounts import Line, oldest_age
@@ -69,7 +70,7 @@ def reconciliation_table(accounts: "Accounts", seconds: float) -> Table:
     """Return the reconciliation for the terminal."""
     lines, total = accounts.lines(), accounts.total()
     what = f"{total.found:,} messages{_of_queues(line.queue for line in lines)} in {seconds:,.1f} s"
-    table = Table(title=what, title_justify="left", show_footer=True)
+    table = Table(title=what, title_justify="left", show_footer=True, box=SIMPLE)
     table.add_column("queue", "total")
     table.add_column("destination", overflow="fold")
     for name, footer in zip(_COLUMNS, _cells(total, seconds), strict=True):
@@ -112,7 +113,9 @@ def _reasons(counts: Mapping[str, int]) -> str:
 def foreseen_table(foreseen: "Mapping[str, Report]") -> Table:
     """Return what a syphon would try, for the terminal."""
     found = sum(report.total().found for report in foreseen.values())
-    table = Table(title=f"{found:,} messages{_of_queues(foreseen)}; nothing was touched", title_justify="left")
+    table = Table(
+        title=f"{found:,} messages{_of_queues(foreseen)}; nothing was touched", title_justify="left", box=SIMPLE
+    )
     table.add_column("queue")
     table.add_column("destination", overflow="fold")
     for name in ("deliver", "dead-letter", "oldest"):
