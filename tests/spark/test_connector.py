@@ -21,7 +21,7 @@ from pairbus.amqp import Message
 from pairbus.amqp.sections import Properties
 from pairbus.testing import EmbeddedBroker, QueueSettings, TopicConfig
 
-QUEUES = ("written", "sent", "copied", "filtered", "spoiled", "plain", "wrong", "reports", "many")
+QUEUES = ("written", "sent", "copied", "filtered", "spoiled", "plain", "wrong", "reports", "many", "empty")
 LATER = datetime(2099, 1, 31, 12, tzinfo=UTC)
 MOMENT = datetime(2026, 1, 31, 12, 0, 0, 123000, tzinfo=UTC)
 
@@ -225,6 +225,7 @@ def test_filters_are_pushed_down_when_spark_is_set_to(spark: SparkSession, broke
 
 def test_some_of_the_columns_can_be_asked_for(spark: SparkSession, broker: EmbeddedBroker) -> None:
     send_many(broker, "plain", ["a", "b"])
+    assert read(spark, broker, "empty").collect() == []
     options = {"connectionString": broker.connection_string, "entity": "plain"}
     reader = spark.read.format("servicebus").options(**options)
     assert reader.schema("messageid string, sequenceNumber long").load().orderBy("sequenceNumber").collect() == [

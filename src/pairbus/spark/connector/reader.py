@@ -112,9 +112,10 @@ class BatchReader(DataSourceReader):
             each if end is None else Range(each.path, each.start, min(each.end, end)) for each in ranges
         )
 
-    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Iterator[RecordBatch]:
         """Read a part; on an executor."""
-        assert isinstance(partition, Part)  # noqa: S101 (as partitions has made it)
+        if not isinstance(partition, Part):
+            return iter(())  # Spark makes one of its own where there are none
         scheduled = self._source.options.include_scheduled is not False
         return self._source.read(partition, scheduled=scheduled, pushed=self._pushed)
 
@@ -192,7 +193,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             Range(path, start.get(path, FIRST), end[path]) for path in self._source.entities if path in end
         )
 
-    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+    def read(self, partition: InputPartition | None) -> Iterator[RecordBatch]:
         """Read a part; on an executor."""
-        assert isinstance(partition, Part)  # noqa: S101 (as partitions has made it)
+        if not isinstance(partition, Part):
+            return iter(())
         return self._source.read(partition, scheduled=bool(self._source.options.include_scheduled))
