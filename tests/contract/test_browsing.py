@@ -9,7 +9,7 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import MessagingEntityNotFoundError, ServiceBusAuthorizationError, ServiceBusError
 from tests.client.stage import Records
 
-from pairbus.aio.browse import Browser
+from pairbus.aio.browsing import Browser
 from pairbus.amqp import Message
 from pairbus.core.ledger import Kind
 from pairbus.instrument.hooks import Instrument

@@ -1,12 +1,39 @@
-"""Looking at the messages of a queue, a subscription or a sub-queue, without locking them."""
+"""Looking at the messages of a queue, a subscription or a sub-queue, as the bytes that they are.
 
-from collections.abc import AsyncGenerator
-from typing import Final
+The SDK's ``peek_messages`` loses what a message was, as its receivers do (ADR 0013), and opens a link that receives,
+which an entity that demands sessions refuses. Looking needs neither: the request goes over the entity's management
+link alone, takes no lock, and sees the messages of all sessions. So here the SDK's inside is used.
+"""
 
+# ruff: noqa: SLF001 (what this module is for; a test pins each use to the SDK that is installed)
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Self, cast
+
+from azure.servicebus import ServiceBusSubQueue
+from azure.servicebus._common.constants import (
+    MGMT_REQUEST_FROM_SEQUENCE_NUMBER,
+    MGMT_REQUEST_MAX_MESSAGE_COUNT,
+    MGMT_RESPONSE_MESSAGE_ERROR_CONDITION,
+    REQUEST_RESPONSE_PEEK_OPERATION,
+)
+from azure.servicebus._pyamqp.aio import AMQPClientAsync
+from azure.servicebus._pyamqp.error import AMQPException, AMQPLinkError
 from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.exceptions import ServiceBusError
 
-from pairbus.aio.sdk_links import QueueLink
+from pairbus.aio.attempt import within
+from pairbus.aio.sdk import facts
+from pairbus.aio.sdk_links import Link
 from pairbus.amqp import Message
+from pairbus.core.ledger import Kind, Stage
+from pairbus.core.naming import namespace_label
+from pairbus.core.verdict import Verdict, verdict_of
+from pairbus.instrument.hooks import Instrument
 
 PAGE: Final = 250
 """How many messages one look shows."""
@@ -14,6 +41,14 @@ SECONDS: Final = 15.0
 """The deadline of each step."""
 
 DEAD_LETTERS: Final = "$DeadLetterQueue"
+
+_LOGGER = logging.getLogger(__name__)
+
+_OK: Final = 200
+_NOTHING: Final = (202, 204)
+_PAUSES: Final = (0.5, 1.0, 2.0)
+"""Seconds before a look that failed is tried again, unless the caller is at fault."""
+_FRAMES_TO_A_REFUSAL: Final = 5
 
 
 def path_of(entity: str, *, subscription: str | None = None, sub_queue: str | None = None) -> str:
@@ -30,6 +65,107 @@ def sequence_number_of(message: Message) -> int:
     return int(number) if isinstance(number, int) else 0
 
 
+class Browser(Link):
+    """Looks at the messages of one entity; any number of tasks may share it, and they wait for each other.
+
+    It opens its connection when it is first used, and again after a failure.
+
+    :param entity: a queue, or a topic if there is a subscription.
+    :param attempt_timeout: how long one attempt may take, in seconds.
+    """
+
+    def __init__(
+        self,
+        client: ServiceBusClient,
+        entity: str,
+        *,
+        subscription: str | None = None,
+        sub_queue: ServiceBusSubQueue | None = None,
+        attempt_timeout: float = SECONDS,
+        instrument: Instrument | None = None,
+    ) -> None:
+        receiver = (
+            client.get_queue_receiver(entity, sub_queue=sub_queue)
+            if subscription is None
+            else client.get_subscription_receiver(entity, subscription, sub_queue=sub_queue)
+        )
+        inside = cast("Any", receiver)
+        inside._create_handler = partial(_connect, inside)
+        super().__init__(receiver)
+        self.path: Final[str] = inside._entity_name if subscription is None else inside.entity_path
+        self._namespace = namespace_label(client.fully_qualified_namespace)
+        self._seconds = attempt_timeout
+        self._instrument = Instrument() if instrument is None else instrument
+        self._lock = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def peek(self, first: int, most: int) -> Sequence[bytes]:
+        """Return encoded messages in the order of their sequence numbers; the broker may give fewer than there are.
+
+        :param first: the sequence number from which to look.
+        :param most: how many messages at most.
+        """
+        request = {
+            MGMT_REQUEST_FROM_SEQUENCE_NUMBER: self._inside._amqp_transport.AMQP_LONG_VALUE(max(1, first)),
+            MGMT_REQUEST_MAX_MESSAGE_COUNT: most,
+        }
+        async with self._lock:
+            for pause in (*_PAUSES, None):
+                operation = self._instrument.begin(self._namespace, self.path, Kind.PEEK, Stage.DIRECT)
+                try:
+                    found = await within(self._seconds, self._look(request), overrun=self.cut)
+                except Exception as error:
+                    operation.failed(error)
+                    self._begin_anew()
+                    if pause is None or verdict_of(facts(error)) is Verdict.CALLERS:
+                        raise
+                    _LOGGER.debug("%s is looked at again in %g s: %r", self.path, pause, error)
+                    await asyncio.sleep(pause)
+                else:
+                    operation.done([len(payload) for payload in found])
+                    return found
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    async def _look(self, request: Mapping[str, Any]) -> list[bytes]:
+        try:
+            return await self._inside._mgmt_request_response(
+                REQUEST_RESPONSE_PEEK_OPERATION, request, _payloads, timeout=self._seconds
+            )
+        except ServiceBusError:
+            raise
+        except Exception as error:  # noqa: BLE001 (the SDK's own, of the layers below its errors)
+            told = await self._refusal() if isinstance(error, AMQPLinkError) else None
+            raise self._inside._amqp_transport.create_servicebus_exception(_LOGGER, told or error) from None
+
+    async def _refusal(self) -> AMQPException | None:
+        """Return why the entity refused the management link, which it says after the SDK has given up listening."""
+        handler: Any = self._inside._handler
+        if handler is None:
+            return None
+        for _ in range(_FRAMES_TO_A_REFUSAL):
+            for link in [each._mgmt_link for each in handler._mgmt_links.values()]:
+                for end in (link._request_link, link._response_link):
+                    if end._error is not None:
+                        return end._error
+            try:
+                await handler._connection.listen(wait=True)
+            except AMQPException:
+                return None
+        return None
+
+    def _begin_anew(self) -> None:
+        """Forget the connection, so that the next look opens another."""
+        self.cut()
+        self._inside._handler, self._inside._running = None, False
+
+
 async def browse(
     client: ServiceBusClient,
     path: str,
@@ -41,24 +177,60 @@ async def browse(
 ) -> AsyncGenerator[Message]:
     """Look at messages one after the other, those under lock, deferred and scheduled too, from a sequence number on.
 
-    Close the generator (``contextlib.aclosing``) if it is left before its end: it holds a link.
+    Close the generator (``contextlib.aclosing``) if it is left before its end: it holds a connection.
 
     :param most: ends it after so many.
-    :param session_id: of an entity that demands sessions.
+    :param session_id: shows only the messages of this session.
     :param seconds: the deadline of each step.
     """
-    link = QueueLink(client.get_queue_receiver(path, session_id=session_id))
-    left = most
-    try:
-        await link.do(seconds, link.open())
-        while left is None or left > 0:
-            page = await link.do(seconds, link.peek(PAGE if left is None else min(PAGE, left), first, seconds))
+    shown = 0
+    async with Browser(client, path, attempt_timeout=seconds) as browser:
+        while most is None or shown < most:
+            page = await browser.peek(first, PAGE)
             if not page:
                 return
             for payload in page:
                 message = Message(payload)
                 first = sequence_number_of(message) + 1
-                yield message
-            left = None if left is None else left - len(page)
-    finally:
-        await link.close()
+                if session_id is None or _session_of(message) == session_id:
+                    yield message
+                    shown += 1
+                    if shown == most:
+                        return
+
+
+def _session_of(message: Message) -> str | None:
+    properties = message.properties()
+    return None if properties is None else properties.group_id
+
+
+def _connect(receiver: Any, auth: object) -> None:  # noqa: ANN401 (the SDK's inside has no types)
+    """Make a connection as the SDK does for a receiver, but without the link that receives."""
+    config = receiver._config
+    make: Callable[..., Any] = AMQPClientAsync
+    receiver._handler = make(
+        config.hostname,
+        auth=auth,
+        network_trace=config.logging_enable,
+        properties=receiver._properties,
+        retry_policy=receiver._error_policy,
+        client_name=receiver._name,
+        keep_alive_interval=None,
+        http_proxy=config.http_proxy,
+        transport_type=config.transport_type,
+        custom_endpoint_address=config.custom_endpoint_address,
+        connection_verify=config.connection_verify,
+        ssl_context=config.ssl_context,
+        socket_timeout=config.socket_timeout,
+        use_tls=config.use_tls,
+    )
+
+
+def _payloads(status: int, response: Any, description: str, amqp_transport: Any) -> list[bytes]:  # noqa: ANN401 (as above)
+    if status == _OK:
+        return [bytes(each[b"message"]) for each in response.value[b"messages"]] if response.value else []
+    if status in _NOTHING:
+        return []
+    condition = response.application_properties.get(MGMT_RESPONSE_MESSAGE_ERROR_CONDITION)
+    amqp_transport.handle_amqp_mgmt_error(_LOGGER, "Message peek failed.", condition, description, status)
+    raise AssertionError("unreachable: the SDK has raised")

@@ -13,12 +13,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Literal, Self, TypeVar, cast
 
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
-from azure.servicebus._common import mgmt_handlers
-from azure.servicebus._common.constants import (
-    MGMT_REQUEST_FROM_SEQUENCE_NUMBER,
-    MGMT_REQUEST_MAX_MESSAGE_COUNT,
-    REQUEST_RESPONSE_PEEK_OPERATION,
-)
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 
 from pairbus.aio.attempt import cancel, within
@@ -259,24 +253,6 @@ class QueueLink(Link):
             await handler.do_work_async()
         there = handler._received_messages.qsize()
         return await self.take(there, _LEAST_WAIT) if there else []
-
-    async def peek(self, most: int, first: int, seconds: float) -> list[bytes]:
-        """Look at messages from this sequence number on, in their encoding: as ``peek_messages``, which loses types."""
-        receiver = self._inside
-
-        def read(status: int, answer: Any, description: str, amqp_transport: Any) -> list[bytes]:
-            # The SDK's own handler tells an answer from an error, and decodes what is decoded anew elsewhere.
-            cast("Any", mgmt_handlers).peek_op(status, answer, description, receiver, amqp_transport)
-            return [bytes(each[b"message"]) for each in answer.value[b"messages"]] if answer.value else []
-
-        request = {
-            MGMT_REQUEST_FROM_SEQUENCE_NUMBER: receiver._amqp_transport.AMQP_LONG_VALUE(first),
-            MGMT_REQUEST_MAX_MESSAGE_COUNT: most,
-        }
-        receiver._populate_message_properties(request)
-        return await receiver._mgmt_request_response_with_retry(
-            REQUEST_RESPONSE_PEEK_OPERATION, request, read, timeout=seconds
-        )
 
     async def settle_run(
         self, messages: Sequence[ServiceBusReceivedMessage], settlement: Literal["complete", "abandon"]

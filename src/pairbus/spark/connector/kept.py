@@ -17,7 +17,7 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import MessageSizeExceededError
 
 from pairbus.aio import MessageSender, MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions
-from pairbus.aio.browse import Browser
+from pairbus.aio.browsing import Browser
 from pairbus.aio.messages import group_key, raw
 from pairbus.aio.sdk import add_to, facts
 from pairbus.core.ledger import Kind, Outcome, Record, Stage
