@@ -21,7 +21,7 @@ class Reserve:
             if self._path.exists():
                 return
             try:
-                with self._path.open("xb") as file:
+                with os.fdopen(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
                     _fill(file, size)
             except OSError:
                 self.release()
