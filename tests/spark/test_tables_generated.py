@@ -1,11 +1,13 @@
 """K3: every gold table of generated days equals what DuckDB makes of the same files, however it was brought about."""
 
+import json
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.rows import PLAN, record, rows, turn, write
+from tests.spark.rows import NOON, PLAN, record, rows, turn, write
 from tests.support.duck import Duck
 from tests.support.ledgers import World
 
@@ -14,7 +16,9 @@ from pairbus.core.pricing import Plan, Tier
 from pairbus.errors import LedgerError
 from pairbus.spark.files import Files
 from pairbus.spark.ledger import lines_of, malformed
-from pairbus.spark.schemas import BRONZE, COST_HOURLY, GOLD, MESSAGE_COST, SILVER
+from pairbus.spark.page import render
+from pairbus.spark.report import as_json, gather
+from pairbus.spark.schemas import BRONZE, COST_HOURLY, GOLD, MESSAGE_COST, OUTAGES, SILVER
 from pairbus.spark.stream import arriving_lines, follow
 from pairbus.spark.tables import Settings, Tables
 
@@ -137,6 +141,24 @@ def test_k3_a_stream_makes_the_same_tables(spark: SparkSession, tmp_path: Path) 
     tables.ingest(lines_of(spark, Files(spark).ledgers([str(ledger / "ledger-0.jsonl")])))
     cost = tables.read(MESSAGE_COST).collect()
     assert [(row["way"], row["messages"], row["operations"]) for row in cost] == [("direct", 8, 16)]
+
+
+def test_k3_the_page_says_what_the_tables_say_and_loads_nothing(made: Tables) -> None:
+    facts = gather(made, PLAN)
+    told = json.loads(json.dumps(as_json(facts)))
+    assert told["malformed"] == facts.malformed > 0
+    assert told["outages"] == len(facts.outages) == made.read(OUTAGES).count()
+    assert facts.charge_nanos == made.read(COST_HOURLY).selectExpr("sum(nanos)").collect()[0][0]
+    assert 0 < told["availability"]["without_pairing"] < told["availability"]["with_pairing"] <= 1
+    assert facts.largest is not None
+    outage, curve = facts.largest
+    assert max(curve.depth) > 0
+    assert sum(curve.parked) >= outage["parked"]
+    page = render(facts, NOON)
+    assert page.count("<svg ") == 4
+    assert not re.search(r"<(script|link|img|iframe)|@import|url\((?!#)", page)
+    assert f"{facts.totals['parked']:,}" in page
+    assert page.count("goes on") == sum(row["ended"] is None for row in facts.outages)
 
 
 def _files(out: Path) -> dict[str, int]:
