@@ -52,7 +52,7 @@ def by_hand(primary: str, secondary: str, shares: Sequence[Share]) -> int:
 
     async def carry() -> int:
         accounts = Accounts()
-        async with open_transport(primary) as target, open_transport(secondary) as source:
+        async with open_transport(primary, "native") as target, open_transport(secondary, "native") as source:
             end = asyncio.Event()
             account, orders = Directly(accounts, end), Orders(once=True, wait=5.0)
             await Carrier("process", shares, source=source, target=target, account=account, orders=orders).run(end)

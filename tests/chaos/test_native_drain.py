@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 from azure.servicebus.aio import ServiceBusClient
-from tests.client.test_syphon import free_ports
+from tests.support.ports import free_port
 
 from pairbus.aio.transport import Outgoing
 from pairbus.aio.transports import transport_to
@@ -125,7 +125,7 @@ async def arrived(connection_string: str, wanted: int) -> Counter[str]:
 def test_fifty_kills_lose_nothing(tmp_path: Path) -> None:
     seed = int(os.environ.get("PAIRBUS_SEED", random.randrange(2**32)))
     chance = random.Random(seed)
-    one, other = free_ports()
+    one, other = free_port(), free_port()
     primary = EmbeddedBroker(
         namespaces=[f"contoso:{one}"], queues={"orders": QueueSettings()}, data=tmp_path / "one", process=True
     )

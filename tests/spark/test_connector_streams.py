@@ -12,9 +12,8 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from tests.client.stage import port_of
 from tests.spark.buses import look, receive, send, send_many
-from tests.support.proxy import Proxy
+from tests.support.ports import free_port
 
 from pairbus import MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions
 from pairbus.testing import EmbeddedBroker, QueueSettings
@@ -158,25 +157,23 @@ class Pair:
 
     def __init__(self, data: Path) -> None:
         settings = {"orders": QueueSettings(requires_duplicate_detection=True)}
-        self.primary = EmbeddedBroker(queues=settings, process=True, data=data)
+        self.port = free_port()
+        self.primary = EmbeddedBroker(namespaces=[f"contoso:{self.port}"], queues=settings, process=True, data=data)
         self.secondary = EmbeddedBroker()
 
     def __enter__(self) -> Self:
         self.primary.start()
         self.secondary.start()
-        self.proxy = Proxy(port_of(self.primary.connection_string)).__enter__()
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self.proxy.__exit__()
         self.primary.stop()
         self.secondary.stop()
 
     @property
     def address(self) -> str:
-        """The primary's connection string, by way of the proxy."""
-        direct = self.primary.connection_string
-        return direct.replace(f":{port_of(direct)}", f":{self.proxy.port}", 1)
+        """The primary's connection string."""
+        return self.primary.connection_string
 
     def kill(self) -> None:
         """Kill the primary."""
@@ -185,7 +182,6 @@ class Pair:
     def revive(self) -> None:
         """Start it again, with its data, at the same address."""
         self.primary.start()
-        self.proxy.set("pass", target=port_of(self.primary.connection_string))
 
     def drain(self) -> None:
         """Carry home what is parked."""
@@ -203,7 +199,7 @@ class Pair:
 
     def parked(self) -> list[Any]:
         """Return what is in the backlog."""
-        label = f"127-0-0-1-{self.proxy.port}"
+        label = f"127-0-0-1-{self.port}"
         return [each for index in range(2) for each in look(self.secondary, f"{label}/x-servicebus-transfer/{index}")]
 
 

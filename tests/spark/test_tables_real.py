@@ -10,7 +10,6 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from pyspark.sql import SparkSession
 from tests.spark.rows import PLAN, pick
-from tests.support.proxy import Proxy
 
 from pairbus import SendAvailabilityPairedNamespaceOptions, aio
 from pairbus.core.forecast import LONG_POLL, Scenario, forecast
@@ -33,14 +32,12 @@ async def _run(ledger: Path) -> Mapping[str, str]:
     with ExitStack() as stack:
         primary = stack.enter_context(EmbeddedBroker(namespaces=["contoso"], queues=["orders"], ledger=ledger))
         secondary = stack.enter_context(EmbeddedBroker(namespaces=["fabrikam"], ledger=ledger))
-        proxy = stack.enter_context(Proxy(_port(primary)))
         sink = stack.enter_context(closing(LedgerFile(ledger)))
-        address = primary.connection_string.replace(f":{_port(primary)}", f":{proxy.port}", 1)
         async with (
             aio.NamespaceManager.from_connection_string(secondary.connection_string) as manager,
             aio.MessagingFactory.from_connection_string(secondary.connection_string, retry_total=0) as other,
             aio.MessagingFactory.from_connection_string(
-                address, retry_total=0, instrument=Instrument([sink], client="shop")
+                primary.connection_string, retry_total=0, instrument=Instrument([sink], client="shop")
             ) as factory,
         ):
             options = SendAvailabilityPairedNamespaceOptions(
@@ -51,9 +48,9 @@ async def _run(ledger: Path) -> Mapping[str, str]:
             async with factory.get_queue_sender("orders") as sender:
                 for number in range(STRAIGHT):
                     await sender.send_messages(ServiceBusMessage(f"straight {number}"))
-                proxy.set("refused")
+                primary.fault("contoso", "down")
                 await sender.send_messages([ServiceBusMessage(f"parked {number}") for number in range(PARKED)])
-                proxy.set("pass")
+                primary.fault("contoso", "clear")
             await _receive(primary, STRAIGHT + PARKED)
         names = {factory.fully_qualified_namespace: "contoso", other.fully_qualified_namespace: "fabrikam"}
         return {namespace_label(name): meant for name, meant in names.items()}
@@ -68,10 +65,6 @@ async def _receive(broker: EmbeddedBroker, count: int) -> None:
             for message in await receiver.receive_messages(count, max_wait_time=20):
                 await receiver.complete_message(message)
                 count -= 1
-
-
-def _port(broker: EmbeddedBroker) -> int:
-    return int(broker.connection_string.partition("sb://")[2].partition(";")[0].rstrip("/").rpartition(":")[2])
 
 
 def test_k1_k2_y2_a_real_run_adds_up(spark: SparkSession, tmp_path: Path) -> None:
