@@ -149,7 +149,7 @@ async def failing_over(primary: str, secondary: str) -> tuple[float, float]:
 
     port = int(primary.partition("sb://")[2].partition(";")[0].rstrip("/").rpartition(":")[2])
     with Proxy(port) as proxy:
-        options = {"failover_interval": 2, "ping_primary_interval": 1, "backlog_queue_count": 2}
+        options: dict[str, Any] = {"failover_interval": 2, "ping_primary_interval": 1, "backlog_queue_count": 2}
         address = primary.replace(f":{port}", f":{proxy.port}", 1)
         async with paired(address, secondary, **options) as factory, factory.get_queue_sender("orders") as sender:
             factory.availability.subscribe(note)
