@@ -146,7 +146,7 @@ async def failing_over(primary: EmbeddedBroker, secondary: str) -> tuple[float, 
         if turn.state is State.HEALTHY:
             healthy_again.set()
 
-    options = {"failover_interval": 2, "ping_primary_interval": 1, "backlog_queue_count": 2}
+    options: dict[str, Any] = {"failover_interval": 2, "ping_primary_interval": 1, "backlog_queue_count": 2}
     address = primary.connection_string
     async with paired(address, secondary, **options) as factory, factory.get_queue_sender("orders") as sender:
         factory.availability.subscribe(note)

@@ -43,7 +43,6 @@ def carrier(request: pytest.FixtureRequest) -> Iterator[TransportName]:
 
 
 by_the_sdk = pytest.mark.parametrize("carrier", ["sdk"], indirect=True)
-by_the_native_client = pytest.mark.parametrize("carrier", ["native"], indirect=True)
 
 
 def texts(prefix: str, number: int, **options: Any) -> list[ServiceBusMessage]:

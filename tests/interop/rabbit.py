@@ -5,7 +5,6 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -68,7 +67,6 @@ class RabbitMQ:
         }
         self._mapper: subprocess.Popen[bytes] | None = None
         self._server: subprocess.Popen[bytes] | None = None
-        self._log = data / "log"
 
     def __enter__(self) -> Self:
         epmd = shutil.which("epmd")
@@ -90,18 +88,6 @@ class RabbitMQ:
                 break
         else:
             raise RuntimeError(f"RabbitMQ did not start: {b''.join(said[-20:]).decode()}")
-
-    def kill(self) -> None:
-        """Kill the node."""
-        assert self._server is not None
-        self._server.kill()
-        self._end(self._server)
-        ends = time.monotonic() + 30
-        while time.monotonic() < ends:  # the script's own child may hold the port for a moment
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)):
-                    return
-            time.sleep(0.05)
 
     def stop(self) -> None:
         """Stop the node in order."""

@@ -57,14 +57,6 @@ class LinkEnd(Protocol):
         ...
 
 
-class Answered(Protocol):
-    """What waits for the outcome of a delivery; it is the delivery's context."""
-
-    def on_outcome(self, state: DeliveryState | None) -> None:
-        """Take the outcome."""
-        ...
-
-
 class NativeConnection(asyncio.Protocol):
     """An open connection, made by :meth:`open`. Whatever is written in one turn of the event loop goes out as one.
 
@@ -112,11 +104,6 @@ class NativeConnection(asyncio.Protocol):
             made.abort()
             raise
         return made
-
-    @property
-    def is_open(self) -> bool:
-        """Whether links can be attached."""
-        return self.error is None and self._opened.done()
 
     def begin(self) -> Session:
         """Begin a session: each link has its own, so that no link fills another's window."""
