@@ -22,13 +22,12 @@ from typing import Any, Final, TypeAlias
 
 from azure.servicebus.aio import ServiceBusClient
 
-from pairbus.aio.browsing import DEAD_LETTERS, browse, path_of, sequence_number_of
+from pairbus.aio.browsing import DEAD_LETTERS, browse, enqueued_at_of, path_of, sequence_number_of
 from pairbus.aio.documents import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, document_of
-from pairbus.aio.relabel import ENQUEUED_TIME, PARTITION_KEY, relabelled
+from pairbus.aio.relabel import PARTITION_KEY, relabelled
 from pairbus.aio.sdk_transport import SdkTransport
 from pairbus.aio.transport import Outgoing, Received
 from pairbus.amqp import Message
-from pairbus.amqp.types import Timestamp
 from pairbus.core.envelope import PATH, RESERVED, Label
 from pairbus.core.naming import entity_key
 from pairbus.core.routing import Deliver, route
@@ -138,7 +137,6 @@ def letter_of(message: Message) -> Letter:
     """Read a dead letter."""
     properties = {str(name): value for name, value in message.application_properties().items()}
     standard = message.properties()
-    enqueued = message.message_annotations().get(ENQUEUED_TIME)
     named = properties.get(PATH)
     message_id = standard.message_id if standard is not None else None
     return Letter(
@@ -146,7 +144,7 @@ def letter_of(message: Message) -> Letter:
         message_id="" if message_id is None else _said(message_id) or "",
         reason=_said(properties.get(DEAD_LETTER_REASON)) or "",
         description=_said(properties.get(DEAD_LETTER_DESCRIPTION)) or "",
-        enqueued_at=Timestamp(enqueued).to_datetime() if isinstance(enqueued, int) else None,
+        enqueued_at=enqueued_at_of(message),
         destination=named if isinstance(named, str) else "",
         properties=properties,
         message=message,

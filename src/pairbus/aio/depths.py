@@ -3,13 +3,15 @@
 # pyright: reportUnknownMemberType=false
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from contextlib import aclosing
+from typing import Final, cast
 
 from azure.core.exceptions import AzureError, ClientAuthenticationError
 from azure.servicebus.aio import ServiceBusClient
 
 from pairbus.aio.attempt import within
 from pairbus.aio.backlog import MANAGEMENT_SECONDS
+from pairbus.aio.browsing import browse, enqueued_at_of, sequence_number_of
 from pairbus.aio.manager import NamespaceManager
 from pairbus.aio.mover import destination_of
 from pairbus.aio.report import Report
@@ -19,7 +21,6 @@ from pairbus.core.naming import backlog_index, backlog_paths
 from pairbus.core.routing import DeadLetter, route
 from pairbus.errors import PairbusError
 
-PAGE: Final = 250
 PEEK_SECONDS: Final = 30.0
 _DENIED: Final = (401, 403)
 
@@ -69,18 +70,15 @@ async def foresee(client: ServiceBusClient, queues: Sequence[str]) -> dict[str, 
 
 async def _foresee(client: ServiceBusClient, queue: str) -> Report:
     report = Report()
-    async with client.get_queue_receiver(queue) as receiver:
-        first = 1
-        while page := await within(PEEK_SECONDS, receiver.peek_messages(PAGE, sequence_number=first)):
-            for message in page:
-                properties = cast("Properties", cast("Any", message).application_properties or {})
-                parked = Parked(message.sequence_number or 0, Label(application_properties=properties))
-                tally = report.of(destination_of(parked))
-                routed = route(parked.label)
-                if isinstance(routed, DeadLetter):
-                    tally.dead_lettered[routed.reason] += 1
-                else:
-                    tally.delivered += 1
-                tally.note_age(message.enqueued_time_utc)
-            first = (page[-1].sequence_number or 0) + 1
+    async with aclosing(browse(client, queue, seconds=PEEK_SECONDS)) as messages:
+        async for message in messages:
+            properties = cast("Properties", message.application_properties())
+            parked = Parked(sequence_number_of(message), Label(application_properties=properties))
+            tally = report.of(destination_of(parked))
+            routed = route(parked.label)
+            if isinstance(routed, DeadLetter):
+                tally.dead_lettered[routed.reason] += 1
+            else:
+                tally.delivered += 1
+            tally.note_age(enqueued_at_of(message))
     return report

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from pairbus.cli.connecting import PrimaryOption, SecondaryOption, Side, connection
 from pairbus.errors import OptionError, PairbusError
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pairbus.aio.depths import Depths
     from pairbus.aio.drain import Engine
     from pairbus.aio.report import Report
+    from pairbus.core.options import TransportName
 
 LEFT_BEHIND = 1
 """The exit code when messages that could be delivered later are still there."""
@@ -33,6 +35,13 @@ class EngineName(enum.Enum):
     LOCAL = "local"
 
 
+class TransportChoice(enum.Enum):
+    """What carries the messages."""
+
+    NATIVE = "native"
+    SDK = "sdk"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """What the command was told."""
@@ -42,6 +51,7 @@ class Wanted:
     host: str
     once: bool
     engine: EngineName
+    transport: "TransportName"
     master: str
     ui: bool
     backlog_queues: int
@@ -51,26 +61,13 @@ class Wanted:
 
 
 def syphon(
-    primary: Annotated[
-        str,
-        typer.Option(
-            envvar="PAIRBUS_PRIMARY_CONNECTION_STRING",
-            metavar="CONNECTION_STRING",
-            show_default=False,
-            help="Connection string of the primary namespace; best given by its variable.",
-        ),
-    ],
-    secondary: Annotated[
-        str,
-        typer.Option(
-            envvar="PAIRBUS_SECONDARY_CONNECTION_STRING",
-            metavar="CONNECTION_STRING",
-            show_default=False,
-            help="Connection string of the secondary namespace; best given by its variable.",
-        ),
-    ],
+    primary: PrimaryOption = None,
+    secondary: SecondaryOption = None,
     once: Annotated[bool, typer.Option("--once", help="End when all that can be delivered is.")] = False,
     engine: Annotated[EngineName, typer.Option(help="Spark, or this process alone.")] = EngineName.SPARK,
+    transport: Annotated[
+        TransportChoice, typer.Option(help="What carries the messages: pairbus's own client, or the official SDK.")
+    ] = TransportChoice.NATIVE,
     master: Annotated[
         str, typer.Option(help="Where Spark runs: local[*], local-cluster[2,1,1024], spark://..., k8s://..., yarn.")
     ] = "local[*]",
@@ -105,12 +102,14 @@ def syphon(
     """
     if table is not None and engine is EngineName.LOCAL:
         raise OptionError("table", table, "with --engine spark only: it is Spark that writes it")
+    one, other = connection(Side.PRIMARY, primary), connection(Side.SECONDARY, secondary)
     wanted = Wanted(
-        primary=primary,
-        secondary=secondary,
-        host=_host("primary", primary),
+        primary=one.secret,
+        secondary=other.secret,
+        host=one.host,
         once=once,
         engine=engine,
+        transport=transport.value,
         master=master,
         ui=ui,
         backlog_queues=backlog_queues,
@@ -118,7 +117,6 @@ def syphon(
         table=table,
         as_json=as_json,
     )
-    _host("secondary", secondary)
     try:
         code = asyncio.run(_look(wanted) if dry_run else _drain(wanted))
     except PairbusError:
@@ -128,18 +126,6 @@ def syphon(
 
         raise PairbusError(f"the syphon has ended: {reason_of(error)}") from error
     raise typer.Exit(code)
-
-
-def _host(side: str, connection_string: str) -> str:
-    from azure.servicebus.aio import ServiceBusClient
-
-    try:
-        return ServiceBusClient.from_connection_string(connection_string).fully_qualified_namespace
-    except (ValueError, KeyError, IndexError, AttributeError):
-        raise PairbusError(
-            f"the connection string of the {side} cannot be read: copy it whole, as the portal shows it "
-            "(Endpoint=sb://...;SharedAccessKeyName=...;SharedAccessKey=...)"
-        ) from None
 
 
 def _depths(wanted: Wanted) -> "Depths":
@@ -221,7 +207,7 @@ async def _engine(wanted: Wanted, accounts: "Accounts", console: Console) -> "As
     if wanted.engine is EngineName.LOCAL:
         from pairbus.aio.drain import LocalEngine
 
-        yield LocalEngine(wanted.primary, wanted.secondary, accounts)
+        yield LocalEngine(wanted.primary, wanted.secondary, accounts, wanted.transport)
         return
     from pairbus.spark.session import is_provided, spark_session
 
@@ -237,7 +223,7 @@ async def _engine(wanted: Wanted, accounts: "Accounts", console: Console) -> "As
         host = spark.conf.get("spark.driver.host") or "127.0.0.1"
         bind = spark.conf.get("spark.driver.bindAddress", host) or host
         async with Desk(accounts, bind=bind, host=host) as desk:
-            yield SparkEngine(spark, desk, wanted.primary, wanted.secondary)
+            yield SparkEngine(spark, desk, wanted.primary, wanted.secondary, transport=wanted.transport)
     finally:
         if not provided:
             await asyncio.to_thread(spark.stop)
