@@ -152,7 +152,7 @@ def _figure(height: float) -> tuple[Figure, Axes]:
 
 
 def _times(axes: Axes) -> None:
-    locator = dates.AutoDateLocator(maxticks=6)
+    locator = dates.AutoDateLocator(minticks=3, maxticks=7)
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
 
