@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pairbus.aio.native.quick import PLAIN, read_plain
@@ -67,6 +67,10 @@ def parked(draw: st.DrawFn) -> bytes:
 
 
 @given(parked())
+@example(build_message(message_annotations=STAMPS, properties=Properties(), application_properties={PATH: "orders"}))
+@example(
+    build_message(message_annotations=STAMPS, header=Header(), application_properties={PATH: "orders", "n" * 256: 1})
+)
 def test_what_is_cut_is_what_is_decoded_and_encoded_anew(payload: bytes) -> None:
     message = Message(payload)
     routed = route(read(message).label)
@@ -78,6 +82,7 @@ def test_what_is_cut_is_what_is_decoded_and_encoded_anew(payload: bytes) -> None
         and (standard is None or standard.group_id is None)
         and "x-opt-own" not in message.message_annotations()
         and len(routed.destination) < 256
+        and all(len(str(name).encode()) < 256 for name in message.application_properties())
         and (not message.body or message.body[0][0] == 0x75)
     )
     assert (received is not None) == is_plain

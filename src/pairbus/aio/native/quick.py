@@ -112,9 +112,12 @@ def _read(payload: bytes, handle: object) -> PlainReceived | None:
     length = len(payload)
     position = 0
     if payload[:3] == b"\x00\x53\x70":
-        if payload[3] != 0xC0:
+        if payload[3] == 0xC0:
+            position = 5 + payload[4]
+        elif payload[3] == 0x45:  # an empty list
+            position = 4
+        else:
             return None
-        position = 5 + payload[4]
     if payload[position : position + 4] != b"\x00\x53\x72\xc1":
         return None
     bare_at = position + 5 + payload[position + 4]
@@ -203,6 +206,8 @@ def _after_properties(payload: bytes, position: int) -> int:
     elif code == 0xD0:
         end, count = position + 5 + _unpack_uint(payload, position + 1)[0], _unpack_uint(payload, position + 5)[0]
         position += 9
+    elif code == 0x45:  # an empty list
+        return position + 1
     else:
         return -1
     if count <= _GROUP_ID:

@@ -88,8 +88,9 @@ def _tell(console: Console, ending: "Ending", folder: Path) -> None:
     costs = Table(title="\nWhat it cost", title_justify="left", box=None, header_style="dim")
     costs.add_column("stage")
     costs.add_column("operations", justify="right")
-    for stage, cost in ending.report["cost"]["stages"].items():
-        costs.add_row(stage, f"{cost['operations']:,}")
+    costs.add_column(ending.report["currency"], justify="right")
+    for stage, cost in ending.report["stages"].items():
+        costs.add_row(stage, f"{cost['operations']:,}", cost["cost"])
     console.print(costs)
     for lost in tally.lost:
         console.print(f"[red]lost:[/] {lost}")

@@ -72,7 +72,7 @@ class Ending:
             "failed_sends": self.tally.failed,
             "failover_seconds": round(self.failover_seconds, 3),
             "drain_seconds": self.syphon["seconds"],
-            "cost": self.report["cost"],
+            "cost": {key: self.report[key] for key in ("currency", "operations_charge", "base_charge", "stages")},
             "without_pairing": {"sent": self.unpaired.sent, "failed_sends": self.unpaired.failed},
         }
 
