@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
-from azure.servicebus.exceptions import ServiceBusAuthenticationError
+from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusAuthorizationError
 
 from pairbus.aio.attempt import Chores
 from pairbus.aio.native import errors
@@ -32,15 +32,29 @@ class Opened:
         self.nodes: dict[str, asyncio.Task[RequestLink]] = {}
         self._doors = Doorkeeper(connection, self._put_token)
 
-    async def admit(self, entity: str) -> None:
-        """Show the broker a token for an entity, if it wants tokens."""
-        if self.connection.endpoint.tokens is not None:
-            await self._doors.admit(entity)
+    async def admitted(self, entity: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Do something for which the broker wants a token, if it wants tokens.
+
+        A broker that refuses although a token was shown earlier may have let it expire before its time, by its own
+        clock: it is shown another one, once.
+        """
+        if self.connection.endpoint.tokens is None:
+            return await work()
+        shown_earlier = self._doors.has_admitted(entity)
+        await self._doors.admit(entity)
+        try:
+            return await work()
+        except ServiceBusAuthorizationError:
+            if not shown_earlier:
+                raise
+        self._doors.forget(entity)
+        await self._doors.admit(entity)
+        return await work()
 
     async def node(self, node: str) -> RequestLink:
         """Return the links to a node that answers requests."""
         opening = self.nodes.get(node)
-        if opening is None or (opening.done() and not _is_good(opening)):
+        if opening is None or (opening.done() and (not _is_good(opening) or opening.result().error is not None)):
             opening = self.nodes[node] = self.connection.chores.start(self._open_node(node), f"links to {node}")
         return await asyncio.shield(opening)
 
@@ -109,7 +123,6 @@ class NativeClient:
         """
 
         async def ask(opened: Opened) -> Value:
-            await opened.admit(entity)
             link = await opened.node(f"{entity}/$management")
             asked: dict[str, Value] = {
                 "operation": VENDOR + operation,
@@ -123,11 +136,12 @@ class NativeClient:
                 raise errors.of_answer(answer, f"{operation} of {entity!r}")
             return answer.body
 
-        return await self._within(seconds, f"{operation} of {entity!r}", ask)
+        return await self._within(
+            seconds, f"{operation} of {entity!r}", lambda opened: opened.admitted(entity, lambda: ask(opened))
+        )
 
     async def _open_link(self, entity: str, seconds: float, make: Callable[[NativeConnection], L]) -> L:
         async def attach(opened: Opened) -> L:
-            await opened.admit(entity)
             link = make(opened.connection)
             try:
                 await link.attached()
@@ -136,7 +150,9 @@ class NativeClient:
                 raise
             return link
 
-        return await self._within(seconds, f"opening a link to {entity!r}", attach)
+        return await self._within(
+            seconds, f"opening a link to {entity!r}", lambda opened: opened.admitted(entity, lambda: attach(opened))
+        )
 
     async def _within(self, seconds: float, what: str, work: Callable[[Opened], Awaitable[T]]) -> T:
         loop = asyncio.get_running_loop()

@@ -42,6 +42,18 @@ class Doorkeeper:
             showing = self._shown[audience] = self._connection.chores.start(self._show(audience), f"token {audience}")
         await asyncio.shield(showing)
 
+    def has_admitted(self, entity: str) -> bool:
+        """Whether a token for an entity was shown."""
+        return self._connection.endpoint.audience(entity) in self._timers
+
+    def forget(self, entity: str) -> None:
+        """Have the next one who needs it show a token anew."""
+        audience = self._connection.endpoint.audience(entity)
+        self._shown.pop(audience, None)
+        timer = self._timers.pop(audience, None)
+        if timer is not None:
+            timer.cancel()
+
     async def _show(self, audience: str) -> float:
         tokens = self._connection.endpoint.tokens
         assert tokens is not None  # noqa: S101 (else nobody asks for it)
