@@ -269,7 +269,7 @@ class Play:
             for path in paths:
                 properties = await manager.get_queue_runtime_properties(path)
                 self._backlog[f"queue {path.rpartition('/')[2]}"] = properties.active_message_count or 0
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(1.0)
 
     async def _pause(self, seconds: float, waits_for: str) -> None:
         self._waits_for = waits_for
