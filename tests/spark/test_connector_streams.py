@@ -252,14 +252,14 @@ def test_a_paired_stream_outlasts_its_primary(spark: SparkSession, tmp_path: Pat
             until(lambda: _sends_directly(files, report))
             batch = max(int(path.stem[-10:]) for path in reports.glob("*.json")) + 1
             before = len(look(pair.primary, "orders"))
-            rows_of(files, batch, 4_000)
+            rows_of(files, batch, 20_000)
             until(lambda: len(look(pair.primary, "orders")) > before)
             pair.kill()  # within a batch
             until(lambda: bool(report(batch)))
             split = report(batch)
             assert split["sent"] > 0
             assert split["parked"] > 0
-            assert split["sent"] + split["parked"] == 4_000
+            assert split["sent"] + split["parked"] == 20_000
             assert query.exception() is None
         finally:
             query.stop()

@@ -187,7 +187,11 @@ def test_secrets_show_in_no_plan_no_log_and_no_process(spark: SparkSession) -> N
         ]
     executions = cast("Any", spark)._jsparkSession.sharedState().statusStore().executionsList()
     shown = "\n".join(executions.apply(each).physicalPlanDescription() for each in range(executions.size()))
-    assert "pairbus_syphon" in shown
+    tracker: Any = spark.sparkContext.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup()]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+    shown += "\n".join(stage.name for stage in stages if stage is not None)
+    assert "foreachPartition" in shown
     log = next(file.readlink() for file in _files_of_java(spark) if file.name == "2")
     processes = [file.read_bytes() for file in Path("/proc").glob("[0-9]*/cmdline") if _is_readable(file)]
     for key in keys:

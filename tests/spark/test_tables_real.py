@@ -40,20 +40,29 @@ async def _run(ledger: Path) -> Mapping[str, str]:
                 primary.connection_string, retry_total=0, instrument=Instrument([sink], client="shop")
             ) as factory,
         ):
-            options = SendAvailabilityPairedNamespaceOptions(
-                manager, other, backlog_queue_count=QUEUES, failover_interval=0, ping_primary_interval=1,
-                attempt_timeout=5, enable_syphon=True,
-            )  # fmt: skip
-            await factory.pair_namespace(options)
+            await factory.pair_namespace(_options(manager, other))
             async with factory.get_queue_sender("orders") as sender:
                 for number in range(STRAIGHT):
                     await sender.send_messages(ServiceBusMessage(f"straight {number}"))
                 primary.fault("contoso", "down")
                 await sender.send_messages([ServiceBusMessage(f"parked {number}") for number in range(PARKED)])
                 primary.fault("contoso", "clear")
-            await _receive(primary, STRAIGHT + PARKED)
+            async with aio.MessagingFactory.from_connection_string(  # a syphon that never meets the outage
+                primary.connection_string, instrument=Instrument([sink], client="syphon")
+            ) as home:
+                await home.pair_namespace(_options(manager, other, enable_syphon=True))
+                await _receive(primary, STRAIGHT + PARKED)
         names = {factory.fully_qualified_namespace: "contoso", other.fully_qualified_namespace: "fabrikam"}
         return {namespace_label(name): meant for name, meant in names.items()}
+
+
+def _options(
+    manager: aio.NamespaceManager, other: aio.MessagingFactory, *, enable_syphon: bool = False
+) -> SendAvailabilityPairedNamespaceOptions:
+    return SendAvailabilityPairedNamespaceOptions(
+        manager, other, backlog_queue_count=QUEUES, failover_interval=0, ping_primary_interval=1, attempt_timeout=5,
+        enable_syphon=enable_syphon,
+    )  # fmt: skip
 
 
 async def _receive(broker: EmbeddedBroker, count: int) -> None:
