@@ -28,7 +28,11 @@ class Sessions:
         """Told when there is a session to be had that was not there before."""
         self._queue = queue
         self._states = dict(states)
+        self._stored = dict(self._states)
+        """What a crash would leave of them."""
         self._updated: dict[str, int] = {}
+        self._settings: dict[str, int] = {}
+        """How often each was set."""
         """When the states were set that were set since the broker started."""
         self._taken: dict[str, Session] = {}
         self._ready: dict[str, None] = {}
@@ -108,22 +112,18 @@ class Sessions:
     def set_state(self, name: str, state: bytes | None, now: int, answer: Answer) -> None:
         """Let a session remember something, or, with None, nothing."""
         self.held(name, now)
-        before = self._states.get(name)
-        self._remember(name, state)
+        _remember(self._states, name, state)
         self._updated[name] = now
+        self._settings[name] = number = self._settings.get(name, 0) + 1
 
         def durable(refused: RefusedError | None) -> None:
-            if refused is not None and self._states.get(name) is state:
-                self._remember(name, before)
+            if refused is None:
+                _remember(self._stored, name, state)
+            elif self._settings[name] == number:  # else a later one is under way, and has the last word
+                _remember(self._states, name, self._stored.get(name))
             answer(refused)
 
         self._queue.remember_session_state(name, state, durable)
-
-    def _remember(self, name: str, state: bytes | None) -> None:
-        if state is None:
-            self._states.pop(name, None)
-        else:
-            self._states[name] = state
 
     def names(self, skip: int, top: int, updated_after: int | None = None) -> list[str]:
         """List the sessions that have messages or remember something, in alphabetical order.
@@ -153,3 +153,10 @@ class Sessions:
 
     def _locked(self, name: str) -> list[Held]:
         return [held for held in self._queue.locks if held.session == name]
+
+
+def _remember(states: dict[str, bytes], name: str, state: bytes | None) -> None:
+    if state is None:
+        states.pop(name, None)
+    else:
+        states[name] = state

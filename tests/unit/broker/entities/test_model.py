@@ -329,7 +329,8 @@ class WithSessions(Comparison):
     def accept_next(self) -> None:
         session = self.world.sessions.accept_next(self, self.now)
         if session is None:
-            waiting = {self.entries[name].session for name in self.at(Place.LINE)}
+            there = [self.entries[name] for name in self.at(Place.LINE)]
+            waiting = {entry.session for entry in there if not entry.may_be_dead(self.now)}
             assert waiting <= set(self.had), "a session with messages was passed over"
         else:
             assert session.name not in self.had
