@@ -26,7 +26,7 @@ test: $(INSTALLED) ## Run the tests
 	$(BIN)/pytest -n auto tests/unit --ignore=tests/unit/core
 	$(BIN)/pytest -n 4 tests/contract # which wait for the SDK more than they work
 	$(BIN)/pytest -n 4 tests/client # likewise
-	$(BIN)/pytest tests/spark # one session, which all of them share
+	$(BIN)/pytest -n 2 --dist loadfile tests/spark # one session per worker, which its tests share
 	-$(BIN)/python tests/browser/chromium.py # installs one where there is none, if that can be done
 	$(BIN)/pytest -n 2 --dist loadfile tests/browser
 
