@@ -18,7 +18,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all]' --group dev
 	@touch $@
 
-demo: $(INSTALLED) ## Tell one outage as a story in the terminal
+demo: $(INSTALLED) ## Run a shop through a kill -9 of its broker, and account for every order
 	@$(BIN)/pairbus demo
 
 test: $(INSTALLED) ## Run the tests
@@ -63,7 +63,7 @@ bench: $(INSTALLED) ## Measure, side by side, as ratios of one run
 	PYTHONPATH=tests $(BIN)/python bench/ledger.py
 	PYTHONPATH=tests $(BIN)/python bench/native.py
 
-chaos: $(INSTALLED) ## The long proofs: 10,000 simulated worlds, 200 kills of the broker, 1,000,000 damaged frames, 2,000 slow clients
+chaos: $(INSTALLED) ## The long proofs: 10,000 simulated worlds, 200 kills of the broker, 1,000,000 damaged frames, 2,000 slow clients, kills of syphons and of Spark
 	$(BIN)/pairbus simulate --seeds 10000
 	$(BIN)/pytest -s tests/chaos
 

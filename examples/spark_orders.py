@@ -71,7 +71,7 @@ def wait(what: str, is_so: Callable[[], bool], query: StreamingQuery | None, sec
             raise error
         if time.monotonic() > ends:
             raise TimeoutError(f"not within {seconds:g} s: {what}")
-        time.sleep(0.1)
+        time.sleep(0.1)  # between two looks at what other processes do
     print(what, flush=True)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from azure.servicebus.aio import ServiceBusClient
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 from pairbus.aio.transport import Outgoing
 from pairbus.aio.transports import transport_to
@@ -72,10 +73,7 @@ class Syphon:
 
     def until_moving(self) -> None:
         """Wait until it has delivered something that it had not when it was asked before."""
-        ends = time.monotonic() + DEADLINE
-        while self._said()[0] <= self._seen:
-            assert time.monotonic() < ends, "it delivers nothing"
-            time.sleep(0.005)
+        wait_until(lambda: self._said()[0] > self._seen, DEADLINE, lambda: "it delivers nothing")
         self._seen = self._said()[0]
 
     def kill(self) -> int:

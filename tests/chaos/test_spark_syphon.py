@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.spark.stage import Pair, arrived, for_orders, pair
+from tests.support.waiting import wait_until
 
 from pairbus.core.ledger import Kind, Outcome
 from pairbus.instrument.ledger import read_ledger
@@ -73,11 +74,8 @@ class Run:
         wait_for(lambda: not self.processes() or self.processes().keys() == {self.process.pid})
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 300.0) -> None:
-    ends = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < ends, "waited in vain"
-        time.sleep(0.05)
+def wait_for(condition: Callable[[], bool]) -> None:
+    wait_until(condition, 300.0)
 
 
 def depth(stage: Pair) -> int:
@@ -88,7 +86,7 @@ def kill_in_the_middle(run: Run, stage: Pair, chance: random.Random) -> str | No
     """Kill something once the drain is moving; tell what it was, or nothing if the drain was over."""
     before = depth(stage)
     wait_for(lambda: run.process.poll() is not None or depth(stage) < before)
-    time.sleep(chance.uniform(0.0, 0.5))
+    time.sleep(chance.uniform(0.0, 0.5))  # any instant will do
     kind = chance.choice(["worker", "executor", "driver"])
     victims = run.victims(kind)
     if run.process.poll() is not None or not victims or not depth(stage):

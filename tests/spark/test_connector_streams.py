@@ -1,7 +1,6 @@
 """The data source ``servicebus`` in streams: reads that can be replayed, and writes that outlast the primary."""
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from tests.spark.buses import look, receive, send, send_many
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 from pairbus import MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions
 from pairbus.testing import EmbeddedBroker, QueueSettings
@@ -31,10 +31,7 @@ def broker() -> Iterator[EmbeddedBroker]:
 
 
 def until(look: Callable[[], bool]) -> None:
-    ends = time.monotonic() + DEADLINE
-    while not look():
-        assert time.monotonic() < ends, [query.lastProgress for query in (SparkSession.active().streams.active)]
-        time.sleep(0.05)
+    wait_until(look, DEADLINE, lambda: [query.lastProgress for query in SparkSession.active().streams.active])
 
 
 class Reading:

@@ -10,7 +10,6 @@ link alone, takes no lock, and sees the messages of all sessions. So here the SD
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, cast
@@ -28,11 +27,9 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus.aio.attempt import within
-from pairbus.aio.relabel import ENQUEUED_TIME
 from pairbus.aio.sdk import facts
 from pairbus.aio.sdk_links import Link
 from pairbus.amqp import Message
-from pairbus.amqp.types import Timestamp
 from pairbus.core.ledger import Kind, Stage
 from pairbus.core.naming import namespace_label
 from pairbus.core.verdict import Verdict, verdict_of
@@ -66,12 +63,6 @@ def sequence_number_of(message: Message) -> int:
     """Return a received or peeked message's number in its queue; 0 if it has none."""
     number = message.message_annotations().get("x-opt-sequence-number")
     return int(number) if isinstance(number, int) else 0
-
-
-def enqueued_at_of(message: Message) -> datetime | None:
-    """Return when a received or peeked message was enqueued, if it says so."""
-    enqueued = message.message_annotations().get(ENQUEUED_TIME)
-    return Timestamp(enqueued).to_datetime() if isinstance(enqueued, int) else None
 
 
 class Browser(Link):

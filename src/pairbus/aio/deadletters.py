@@ -22,9 +22,9 @@ from typing import Any, Final, TypeAlias
 
 from azure.servicebus.aio import ServiceBusClient
 
-from pairbus.aio.browsing import DEAD_LETTERS, browse, enqueued_at_of, path_of, sequence_number_of
+from pairbus.aio.browsing import DEAD_LETTERS, browse, path_of, sequence_number_of
 from pairbus.aio.documents import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, document_of
-from pairbus.aio.relabel import PARTITION_KEY, relabelled
+from pairbus.aio.relabel import PARTITION_KEY, enqueued_at_of, relabelled
 from pairbus.aio.sdk_transport import SdkTransport
 from pairbus.aio.transport import Outgoing, Received
 from pairbus.amqp import Message

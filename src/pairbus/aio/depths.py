@@ -4,19 +4,19 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from typing import Final, cast
+from typing import Final
 
 from azure.core.exceptions import AzureError, ClientAuthenticationError
 from azure.servicebus.aio import ServiceBusClient
 
 from pairbus.aio.attempt import within
 from pairbus.aio.backlog import MANAGEMENT_SECONDS
-from pairbus.aio.browsing import browse, enqueued_at_of, sequence_number_of
+from pairbus.aio.browsing import browse, sequence_number_of
 from pairbus.aio.manager import NamespaceManager
 from pairbus.aio.mover import destination_of
+from pairbus.aio.relabel import read
 from pairbus.aio.report import Report
 from pairbus.core.burst import Parked
-from pairbus.core.envelope import Label, Properties
 from pairbus.core.naming import backlog_index, backlog_paths
 from pairbus.core.routing import DeadLetter, route
 from pairbus.errors import PairbusError
@@ -72,13 +72,13 @@ async def _foresee(client: ServiceBusClient, queue: str) -> Report:
     report = Report()
     async with aclosing(browse(client, queue, seconds=PEEK_SECONDS)) as messages:
         async for message in messages:
-            properties = cast("Properties", message.application_properties())
-            parked = Parked(sequence_number_of(message), Label(application_properties=properties))
+            reading = read(message)
+            parked = Parked(sequence_number_of(message), reading.label)
             tally = report.of(destination_of(parked))
             routed = route(parked.label)
             if isinstance(routed, DeadLetter):
                 tally.dead_lettered[routed.reason] += 1
             else:
                 tally.delivered += 1
-            tally.note_age(enqueued_at_of(message))
+            tally.note_age(reading.enqueued_at)
     return report

@@ -95,7 +95,7 @@ class Drain:
             try:
                 await self._round(shares, Orders(once=True, wait=ONCE_WAIT, metered=self._metered))
                 failed = 0
-            except Exception:
+            except Exception:  # a task was lost, say: what it had is still in the backlog, and the next round has it
                 failed += 1
                 if failed == ROUNDS_FAILED:
                     raise

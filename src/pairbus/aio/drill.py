@@ -25,6 +25,7 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import EntityStatus
 
 from pairbus.aio.attempt import within
+from pairbus.aio.backlog import MANAGEMENT_SECONDS
 from pairbus.aio.browsing import browse, sequence_number_of
 from pairbus.aio.deadletters import Choice, Shelf, discard, remove
 from pairbus.aio.factory import MessagingFactory
@@ -41,7 +42,6 @@ from pairbus.errors import PairbusError
 from pairbus.instrument.hooks import Instrument
 
 PREFIX: Final = "pairbus-drill-"
-MANAGEMENT_SECONDS: Final = 60.0
 PATIENCE: Final = 60.0
 """How much longer than it should a broker may take to do as it was told, in seconds."""
 PAUSE: Final = 0.2

@@ -48,13 +48,19 @@ class Reading:
     partition_key: str | None
 
 
+def enqueued_at_of(message: Message) -> datetime | None:
+    """Return when a received or peeked message was enqueued, if it says so."""
+    enqueued = message.message_annotations().get(ENQUEUED_TIME)
+    return Timestamp(enqueued).to_datetime() if isinstance(enqueued, int) else None
+
+
 def read(message: Message) -> Reading:
     """Read what the rules need; malformed bytes raise :class:`~pairbus.amqp.AmqpError`."""
     annotations = message.message_annotations()
-    enqueued, partition_key = annotations.get(ENQUEUED_TIME), annotations.get(PARTITION_KEY)
+    partition_key = annotations.get(PARTITION_KEY)
     return Reading(
         label=Label(application_properties=cast("ApplicationProperties", message.application_properties())),
-        enqueued_at=Timestamp(enqueued).to_datetime() if isinstance(enqueued, int) else None,
+        enqueued_at=enqueued_at_of(message),
         partition_key=partition_key if isinstance(partition_key, str) else None,
     )
 

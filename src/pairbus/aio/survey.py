@@ -12,13 +12,13 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from pairbus.aio.attempt import within
+from pairbus.aio.backlog import MANAGEMENT_SECONDS
 from pairbus.aio.browsing import browse
 from pairbus.aio.relabel import read
 from pairbus.core.envelope import PATH
 from pairbus.core.naming import backlog_index, backlog_paths, extra_backlog_paths
 
 LOOK_AT: Final = 1000
-MANAGEMENT_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
