@@ -172,7 +172,7 @@ def main() -> None:
         with pairbus(data / "deep") as server:
             deep(server, [depth for depth in (1000, 10_000, 100_000, 1_000_000) if depth < given.depth] + [given.depth])
         began = time.perf_counter()
-        with pairbus(data / "deep"):
+        with pairbus(data / "deep", data / "start" / "bytecode"):
             print(f"  {given.depth:,} stored: {time.perf_counter() - began:.2f} s to open, with the process")
         beside(data, min(given.depth, 100_000))
         with pairbus(data / "sdk") as durable, pairbus(None) as in_memory:
