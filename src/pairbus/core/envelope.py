@@ -78,16 +78,19 @@ def check_label(label: Label) -> None:
 
 
 def park(label: Label, destination: str) -> Label:
-    """Rewrite a message's label for a backlog queue, which must neither expire, delay nor group it (E1)."""
+    """Rewrite a message's label for a backlog queue, which must neither expire, delay nor group it (E1).
+
+    What is ours comes first, the destination before all, so that it is found without a look at the others.
+    """
     check_label(label)
-    properties = dict(label.application_properties)
-    properties[PATH] = destination
+    properties: dict[str | bytes, PropertyValue] = {PATH: destination}
     if label.session_id is not None:  # E2: only what was set is added
         properties[SESSION_ID] = label.session_id
     if label.time_to_live is not None:
         properties[TIME_TO_LIVE] = label.time_to_live // _MILLISECOND
     if label.scheduled_enqueue_time_utc is not None:
         properties[SCHEDULED_ENQUEUE_TIME] = label.scheduled_enqueue_time_utc
+    properties.update(label.application_properties)
     return Label(application_properties=properties)
 
 

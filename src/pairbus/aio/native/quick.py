@@ -2,30 +2,37 @@
 
 A message that was parked with nothing but its destination needs little: its number and the end of its lock are found
 where they lie in the bytes, and to restore it the broker's annotations and one application property are cut out. A
-message that has more (a session, a time to live, a schedule, annotations of its own), or is laid out in another way,
-is *not plain* and goes the general way, :mod:`pairbus.aio.relabel`, which does the same with any message.
+broker lays out the messages of a queue alike, so where things lie is worked out once and remembered. A message that has
+more (a session, a time to live, a schedule, annotations of its own), or is laid out in another way, is *not plain* and
+goes the general way, :mod:`pairbus.aio.relabel`, which does the same with any message.
 """
 
-# ruff: noqa: C901, PLR0911, PLR0912, PLR0915, PLR0917, PLR1714, PLR2004 (one pass without calls is the point; codes are AMQP's)
+# ruff: noqa: C901, PLR2004 (one pass without calls is the point; codes are AMQP's)
 
 import struct
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Final
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
 
 from pairbus.aio.transport import Received
+from pairbus.amqp import AmqpError
 from pairbus.amqp.message import Message, encode_header
 from pairbus.amqp.sections import Header
 from pairbus.core.burst import Parked
-from pairbus.core.envelope import PATH, RESERVED, Label
+from pairbus.core.envelope import PATH, Label
 from pairbus.core.routing import Deliver
 
 PLAIN: Final = Label()
 """Stands for the label of a plain message, whose application properties have not been read."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_PATH: Final = PATH.encode()
-_OURS: Final = frozenset(name.encode() for name in RESERVED)
+_PATH_ENTRY: Final = b"\xa1" + bytes((len(PATH),)) + PATH.encode() + b"\xa1"
+"""How the destination begins, which parking puts first among the application properties."""
+_PATH_AT: Final = len(_PATH_ENTRY)
+_OURS: Final = b"x-ms-"
+"""How the names begin that parking adds; whatever else has it in it is not plain."""
 _NUMBER: Final = b"x-opt-sequence-number"
 _ENQUEUED: Final = b"x-opt-enqueued-time"
 _LOCKED: Final = b"x-opt-locked-until"
@@ -34,27 +41,54 @@ _DROPPED: Final = frozenset((b"x-opt-enqueue-sequence-number", b"x-opt-message-s
 _GROUP_ID: Final = 10
 _WIDTHS: Final = tuple((0, 0, 0, 0, 1, 2, 3, 5, 9, 17)[code >> 4] if 0x40 <= code < 0xA0 else 0 for code in range(256))
 """How many bytes a value takes with its constructor, if that says it: else 0."""
+_FORMATS: Final = {0x81: "q", 0x83: "q", 0x55: "b"}
+"""How numbers and times are unpacked, by their constructors."""
+_KEPT_HEADS: Final = 256
+_HEAD_KEY: Final = 20
+"""Messages that begin with the same bytes, as far as the name of the first annotation, are laid out alike as a rule."""
 
-_unpack_long = struct.Struct(">q").unpack_from
 _unpack_uint = struct.Struct(">I").unpack_from
 _pack_uint = struct.Struct(">I").pack
 
 
+class Head(NamedTuple):
+    """How a broker lays out the header and the annotations of messages.
+
+    :ivar unpack: takes them apart, into bytes that are the same in each message and numbers in between.
+    :ivar size: where they end, and the bare message begins.
+    :ivar own: the header that a message has when it is sent on.
+    """
+
+    unpack: Callable[[bytes], tuple[Any, ...]]
+    fixed_of: Callable[[tuple[Any, ...]], tuple[bytes, ...]]
+    fixed: tuple[bytes, ...]
+    numbers_of: Callable[[tuple[Any, ...]], tuple[int, int, int]]
+    size: int
+    own: bytes
+
+
+_heads: dict[bytes, Head] = {}
+
+
 class PlainParked(Parked):
-    """A plain message; its label is read only if somebody wants to know it."""
+    """A plain message; its label is read only if somebody wants to know it.
 
-    __slots__ = ("_deliver", "bare_at", "cut", "payload", "properties_at")
+    :ivar properties_at: where its application properties begin.
+    :ivar path_end: where the first of them ends, which is the destination.
+    """
 
-    def __init__(
-        self, number: int, payload: bytes, deliver: Deliver, bare_at: int, properties_at: int, cut: tuple[int, int]
+    __slots__ = ("_deliver", "head", "path_end", "payload", "properties_at")
+
+    def __init__(  # noqa: PLR0917 (made once for each message)
+        self, number: int, payload: bytes, deliver: Deliver, head: Head, properties_at: int, path_end: int
     ) -> None:
         self.sequence_number = number
         self.size = len(payload)
         self.partition_key = None
         self.payload = payload
-        self.bare_at = bare_at
+        self.head = head
         self.properties_at = properties_at
-        self.cut = cut
+        self.path_end = path_end
         self._deliver = deliver
 
     @property
@@ -84,117 +118,95 @@ class PlainReceived(Received):
             return super().restored(label, now)
         parked = self.parked
         assert isinstance(parked, PlainParked)  # noqa: S101 (made below)
-        payload, at, (start, end) = self.payload, parked.properties_at, parked.cut
-        code, cut = payload[at + 3], end - start
-        if code == 0xC1:
-            count, entries = payload[at + 5] - 2, at + 6
-            size = payload[at + 4] - cut
-            head = b"\x00\x53\x74\xc1" + bytes((size, count))
+        payload, at, end, head = self.payload, parked.properties_at, parked.path_end, parked.head
+        if payload[at + 3] == 0xC1:
+            count = payload[at + 5] - 2
+            others = b"\x00\x53\x74\xc1" + bytes((payload[at + 4] - (end - at - 6), count))
         else:
-            count, entries = _unpack_uint(payload, at + 8)[0] - 2, at + 12
-            size = _unpack_uint(payload, at + 4)[0] - cut
-            head = b"\x00\x53\x74\xd1" + _pack_uint(size) + _pack_uint(count)
-        own = _own_header(payload[: parked.bare_at]) + payload[parked.bare_at : at]
+            count = _unpack_uint(payload, at + 8)[0] - 2
+            size = _unpack_uint(payload, at + 4)[0] - (end - at - 12)
+            others = b"\x00\x53\x74\xd1" + _pack_uint(size) + _pack_uint(count)
         if not count:
-            return own + payload[end:]
-        return own + head + payload[entries:start] + payload[end:]
+            others = b""
+        return b"".join((head.own, payload[head.size : at], others, payload[end:]))
 
 
 def read_plain(payload: bytes, handle: object) -> PlainReceived | None:
     """Read a message, or return None if it is not plain."""
     try:
         return _read(payload, handle)
-    except (IndexError, struct.error, UnicodeDecodeError):
-        return None  # cut short: the general way says what is wrong
+    except (IndexError, struct.error, UnicodeDecodeError, OverflowError, AmqpError):
+        return None  # cut short, or odd: the general way says what is wrong
 
 
 def _read(payload: bytes, handle: object) -> PlainReceived | None:
-    length = len(payload)
-    position = 0
-    if payload[:3] == b"\x00\x53\x70":
-        if payload[3] == 0xC0:
-            position = 5 + payload[4]
-        elif payload[3] == 0x45:  # an empty list
-            position = 4
-        else:
+    head = _heads.get(payload[:_HEAD_KEY])
+    values = () if head is None or len(payload) < head.size else head.unpack(payload)
+    if head is None or not values or head.fixed_of(values) != head.fixed:
+        head = _learn_head(payload)
+        if head is None:
             return None
-    if payload[position : position + 4] != b"\x00\x53\x72\xc1":
+        values = head.unpack(payload)
+    number, enqueued, locked = head.numbers_of(values)
+    if number < 0 or locked < 0:
         return None
-    bare_at = position + 5 + payload[position + 4]
-    number = enqueued = locked = -1
-    count = payload[position + 5]
-    position += 6
-    for _ in range(count >> 1):
-        if payload[position] != 0xA3:
+    at = head.size
+    if payload[at : at + 4] == b"\x00\x53\x73\xc0" and payload[at + 5] <= _GROUP_ID:
+        at += 5 + payload[at + 4]
+    elif payload[at : at + 3] == b"\x00\x53\x73":
+        at = _after_properties(payload, at + 3)
+        if at < 0:
             return None
-        end = position + 2 + payload[position + 1]
-        name = payload[position + 2 : end]
-        code = payload[end]
-        if code == 0x81 or code == 0x83:
-            value = _unpack_long(payload, end + 1)[0]
-            position = end + 9
-        elif code == 0x55:
-            value = payload[end + 1]  # below 128 as a broker numbers, and else not plain
-            if value > 127:
-                return None
-            position = end + 2
-        else:
-            return None
-        if name == _NUMBER:
-            number = value
-        elif name == _ENQUEUED:
-            enqueued = value
-        elif name == _LOCKED:
-            locked = value
-        elif name not in _DROPPED:
-            return None
-    if position != bare_at or number < 0 or locked < 0:
-        return None
-    if payload[position : position + 3] == b"\x00\x53\x73":
-        after = _after_properties(payload, position + 3)
-        if after < 0:
-            return None
-        position = after
-    properties_at = position
-    if payload[position : position + 3] != b"\x00\x53\x74":
-        return None
-    code = payload[position + 3]
-    if code == 0xC1:
-        end, count = position + 5 + payload[position + 4], payload[position + 5]
-        position += 6
-    elif code == 0xD1:
-        end, count = position + 8 + _unpack_uint(payload, position + 4)[0], _unpack_uint(payload, position + 8)[0]
-        position += 12
+    section = payload[at : at + 4]
+    if section == b"\x00\x53\x74\xc1":
+        end, entry = at + 5 + payload[at + 4], at + 6
+    elif section == b"\x00\x53\x74\xd1":
+        end, entry = at + 8 + _unpack_uint(payload, at + 4)[0], at + 12
     else:
         return None
-    deliver: Deliver | None = None
-    cut = (0, 0)
-    for _ in range(count >> 1):
-        start = position
-        if payload[position] != 0xA1:
-            return None
-        position += 2 + payload[position + 1]
-        name = payload[start + 2 : position]
-        code = payload[position]
-        value = position
-        width = _WIDTHS[code]
-        if width:
-            position += width
-        elif code == 0xA1 or code == 0xA0 or code == 0xA3:
-            position += 2 + payload[position + 1]
-        elif code == 0xB1 or code == 0xB0:
-            position += 5 + _unpack_uint(payload, position + 1)[0]
-        else:
-            return None
-        if name in _OURS:
-            if name != _PATH or deliver is not None or code != 0xA1:
-                return None
-            deliver = _deliver(payload[value + 2 : position])
-            cut = (start, position)
-    if position != end or deliver is None or not _is_body(payload, end, length):
+    path_at = entry + _PATH_AT + 1
+    path_end = path_at + payload[path_at - 1]
+    if path_end > end or payload[entry : path_at - 1] != _PATH_ENTRY or payload.find(_OURS, path_end, end) >= 0:
         return None
-    parked = PlainParked(number, payload, deliver, bare_at, properties_at, cut)
-    return PlainReceived(parked, payload, _moment(locked), None if enqueued < 0 else _moment(enqueued), handle)
+    deliver = _deliver(payload[path_at:path_end])
+    if deliver is None or not _is_body(payload, end, len(payload)):
+        return None
+    parked = PlainParked(number, payload, deliver, head, at, path_end)
+    return PlainReceived(parked, payload, _moment(locked), _moment(enqueued), handle)
+
+
+def _learn_head(payload: bytes) -> Head | None:
+    """Work out how header and annotations are laid out, and remember it; None: they are not plain."""
+    own, position = b"", 0
+    if payload[:3] == b"\x00\x53\x70":
+        position = 5 + payload[4] if payload[3] == 0xC0 else 4 if payload[3] == 0x45 else 0
+        own = _kept_header(payload[:position])
+    if payload[position : position + 4] != b"\x00\x53\x72\xc1":
+        return None
+    size = position + 5 + payload[position + 4]
+    pairs = payload[position + 5] >> 1
+    position += 6
+    begin, layout, places = 0, ">", dict[bytes, int]()
+    for pair in range(pairs):
+        if payload[position] != 0xA3:
+            return None
+        at = position + 2 + payload[position + 1]
+        name, code = payload[position + 2 : at], payload[at]
+        if code not in _FORMATS or (name not in _DROPPED and name not in (_NUMBER, _ENQUEUED, _LOCKED)):
+            return None
+        layout += f"{at + 1 - begin}s{_FORMATS[code]}"
+        places[name] = 2 * pair + 1
+        begin = position = at + 1 + struct.calcsize(">" + _FORMATS[code])
+    if position != size or len(places) != pairs or not places.keys() >= {_NUMBER, _ENQUEUED, _LOCKED}:
+        return None
+    taken = struct.Struct(layout)
+    fixed_of = itemgetter(*range(0, 2 * pairs, 2))
+    numbers_of = itemgetter(places[_NUMBER], places[_ENQUEUED], places[_LOCKED])
+    head = Head(taken.unpack_from, fixed_of, fixed_of(taken.unpack_from(payload)), numbers_of, size, own)
+    if len(_heads) >= _KEPT_HEADS:
+        _heads.clear()  # the usual ones are back after one message each
+    _heads[payload[:_HEAD_KEY]] = head
+    return head
 
 
 def _after_properties(payload: bytes, position: int) -> int:
@@ -217,9 +229,9 @@ def _after_properties(payload: bytes, position: int) -> int:
         width = _WIDTHS[code]
         if width:
             position += width
-        elif code == 0xA1 or code == 0xA3 or code == 0xA0:
+        elif code in (0xA1, 0xA3, 0xA0):
             position += 2 + payload[position + 1]
-        elif code == 0xB1 or code == 0xB0 or code == 0xB3:
+        elif code in (0xB1, 0xB0, 0xB3):
             position += 5 + _unpack_uint(payload, position + 1)[0]
         else:
             return -1
@@ -229,11 +241,10 @@ def _after_properties(payload: bytes, position: int) -> int:
 def _is_body(payload: bytes, position: int, length: int) -> bool:
     """Tell whether nothing but sections of a body of data comes there."""
     while position < length:
-        if payload[position : position + 3] != b"\x00\x53\x75":
-            return False
-        if payload[position + 3] == 0xB0:
+        section = payload[position : position + 4]
+        if section == b"\x00\x53\x75\xb0":
             position += 8 + _unpack_uint(payload, position + 4)[0]
-        elif payload[position + 3] == 0xA0:
+        elif section == b"\x00\x53\x75\xa0":
             position += 5 + payload[position + 4]
         else:
             return False
@@ -250,15 +261,8 @@ def _moment(milliseconds: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=milliseconds)
 
 
-def _own_header(head: bytes) -> bytes:
-    """Return what a message keeps of its header, which comes first in these bytes, if it is there at all."""
-    if not head.startswith(b"\x00\x53\x70"):
-        return b""
-    return _kept_header(head[: 5 + head[4]])
-
-
-@lru_cache(maxsize=512)
 def _kept_header(header: bytes) -> bytes:
+    """Return what a message keeps of its header."""
     old = Message(header).header()
     if old is None or (old.durable is None and old.priority is None):
         return b""
