@@ -203,22 +203,22 @@ def test_subscriptions_sub_queues_sessions_and_schedules_are_read(spark: SparkSe
     assert look(broker, "spoiled", ServiceBusSubQueue.DEAD_LETTER)
 
 
-def test_filters_are_pushed_down_when_spark_is_set_to(spark: SparkSession, broker: EmbeddedBroker) -> None:
+def test_filters_are_pushed_down_unless_spark_is_set_not_to(spark: SparkSession, broker: EmbeddedBroker) -> None:
     send_many(broker, "filtered", [f"{number:04}" for number in range(1500)])
-    frame = read(spark, broker, "filtered", numPartitions=4)
-    assert frame.rdd.getNumPartitions() == 4
     few = (sql.col("sequenceNumber") > 1000) & (sql.col("sequenceNumber") <= 1010) & (sql.col("messageId") >= "1005")
     expected = [f"{number:04}" for number in range(1005, 1010)]
-    assert [row.messageId for row in in_order(frame.where(few))] == expected
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    pushed = read(spark, broker, "filtered", numPartitions=4).where(few)
+    assert [row.messageId for row in in_order(pushed)] == expected
+    assert pushed.rdd.getNumPartitions() == 1
+    assert read(spark, broker, "filtered").where("entity = 'another'").count() == 0
+    assert read(spark, broker, "filtered").where("sequenceNumber < 5 AND sequenceNumber > 7").count() == 0
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
     try:
-        pushed = read(spark, broker, "filtered", numPartitions=4).where(few)
-        assert [row.messageId for row in in_order(pushed)] == expected
-        assert pushed.rdd.getNumPartitions() == 1
-        assert read(spark, broker, "filtered").where("entity = 'another'").count() == 0
-        assert read(spark, broker, "filtered").where("sequenceNumber < 5 AND sequenceNumber > 7").count() == 0
+        frame = read(spark, broker, "filtered", numPartitions=4)
+        assert frame.rdd.getNumPartitions() == 4
+        assert [row.messageId for row in in_order(frame.where(few))] == expected
     finally:
-        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     some = read(spark, broker, "filtered", startingSequenceNumber=10, endingSequenceNumber=12)
     assert [row.sequenceNumber for row in in_order(some)] == [10, 11, 12]
 

@@ -99,7 +99,8 @@ class ReceiverLink(Link):
                 self.fail(events, TRANSFER_LIMIT_EXCEEDED, "a transfer without credit")
                 return
             if not tail.more and not tail.aborted:
-                if len(payload) > self.size_limit:
+                size, untrusted = len(payload), self.session.untrusted_message_size
+                if size > self.max_message_size or (untrusted is not None and size > untrusted):
                     self._too_large(events)
                     return
                 self.delivery_count = (self.delivery_count + 1) & SERIAL_MASK

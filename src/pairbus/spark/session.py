@@ -9,7 +9,6 @@ import importlib
 import os
 import sys
 import tempfile
-import warnings
 from collections.abc import Callable, Generator, Mapping
 from datetime import UTC, datetime
 from importlib import resources
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.python.worker.reuse": "true",  # so that links to the broker outlive a task
+    "spark.sql.python.filterPushdown.enabled": "true",  # which the connector's reads make use of
     "spark.speculation": "false",  # a second attempt beside a first one would move messages twice
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -49,12 +49,6 @@ def spark_session(
     :param settings: more settings of Spark. They are no place for secrets: Spark shows them in its process's arguments.
     :raises SparkUnavailableError: Spark or Java is not installed, or Spark does not start.
     """
-    with warnings.catch_warnings():  # pairbus uses nothing of pandas
-        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-        return _session(app_name, master, {"spark.ui.enabled": str(ui).lower(), **(settings or {})})
-
-
-def _session(app_name: str, master: str, settings: Mapping[str, str]) -> "SparkSession":
     _check_installed()
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 (an extra, and slow to import)
     from pyspark.sql import SparkSession  # noqa: PLC0415
@@ -63,7 +57,7 @@ def _session(app_name: str, master: str, settings: Mapping[str, str]) -> "SparkS
     if active is not None:
         return active
     conf = SparkConf()
-    for name, value in {**SETTINGS, **settings}.items():
+    for name, value in {**SETTINGS, "spark.ui.enabled": str(ui).lower(), **(settings or {})}.items():
         conf.set(name, value)
     conf.setAppName(app_name)
     if not _is_submitted():
