@@ -24,8 +24,8 @@ demo: $(INSTALLED) ## Run a shop through a kill -9 of its broker, and account fo
 test: $(INSTALLED) ## Run the tests
 	$(BIN)/pytest -n auto tests/unit/core --cov=pairbus.core --cov-branch --cov-fail-under=100
 	$(BIN)/pytest -n auto tests/unit --ignore=tests/unit/core
-	$(BIN)/pytest -n 4 tests/contract # which wait for the SDK more than they work
-	$(BIN)/pytest -n 4 tests/client # likewise
+	$(BIN)/pytest -n 8 tests/contract # which wait for the SDK more than they work
+	$(BIN)/pytest -n 8 tests/client # likewise
 	$(BIN)/pytest -n 2 --dist loadfile tests/spark # one session per worker, which its tests share
 	-$(BIN)/python tests/browser/chromium.py # installs one where there is none, if that can be done
 	$(BIN)/pytest -n 2 --dist loadfile tests/browser

@@ -17,7 +17,7 @@ def spark() -> Iterator[SparkSession]:
         settings={
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # for minutes, the best code does not pay
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # for minutes, more does not pay
         },
     )
     yield session
@@ -26,11 +26,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def small(spark: SparkSession) -> Iterator[SparkSession]:
-    """The session, set for plans that are large and data that is small: neither compiled nor planned again."""
-    settings = {"spark.sql.adaptive.enabled": "false", "spark.sql.codegen.wholeStage": "false"}
-    before = {name: spark.conf.get(name) for name in settings}
-    for name, value in settings.items():
-        spark.conf.set(name, value)
+    """The session, set for plans that are large and data that is small: they are not planned again stage by stage."""
+    spark.conf.set("spark.sql.adaptive.enabled", "false")
     yield spark
-    for name, value in before.items():
-        spark.conf.set(name, str(value))
+    spark.conf.set("spark.sql.adaptive.enabled", "true")

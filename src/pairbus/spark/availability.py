@@ -57,6 +57,7 @@ def outages(silver: DataFrame, attempts: DataFrame, flows: DataFrame) -> DataFra
         seen.join(again, [*_ENTITY, "began"], "left")
         .withColumn("ended", F.when(F.col("over"), F.col("reach")).otherwise(F.col("accepted")))
         .withColumn("next", following)
+        .localCheckpoint()  # few, and used more than once
     )
     return (
         known.join(_parked(known, flows), [*_ENTITY, "began"], "left")

@@ -3,7 +3,7 @@
 The arithmetic is that of :mod:`pairbus.core.pricing`: whole numbers, and pieces that add up.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -46,37 +46,43 @@ def counted_once(usage: DataFrame) -> DataFrame:
     doubtful = F.col("outcome") == Outcome.UNKNOWN.value
     same = ["date", "hour", "namespace", "entity", "kind"]
     turn, has_broker = F.col("turn"), F.col("has_broker")
-    rows = usage.withColumn("turn", F.when(by_broker, 2).when(doubtful, 1).otherwise(0)).withColumn(
-        "has_broker", F.max(by_broker).over(Window.partitionBy("date", "hour", "namespace"))
-    )
-    for measure in ("operations", "messages"):
-        sure, doubted, broker = (
-            F.sum(F.when(turn == number, F.col(measure)).otherwise(0)).over(Window.partitionBy(*same))
-            for number in range(3)
-        )
-        rows = rows.withColumns({"sure": sure, "doubted": doubted, "broker": broker})
-        rows = rows.withColumn("sure", F.when(has_broker, F.least("sure", "broker")).otherwise(F.col("sure")))
-        left = F.col("broker") - F.col("sure")
-        rows = rows.withColumn("doubted", F.when(has_broker, F.least("doubted", left)).otherwise(F.col("doubted")))
-        due = F.when(turn == 0, F.col("sure")).when(turn == 1, F.col("doubted")).otherwise(left - F.col("doubted"))
-        rows = _shared(rows.withColumn("due", due), measure, [*same, "turn"], ["client", "stage"], into=measure)
+    rows = usage.withColumns({
+        "turn": F.when(by_broker, 2).when(doubtful, 1).otherwise(0),
+        "has_broker": F.max(by_broker).over(Window.partitionBy("date", "hour", "namespace")),
+    })  # fmt: skip
+    measures = ("operations", "messages")
+    totals = {
+        f"{measure}_{number}": F.sum(F.when(turn == number, F.col(measure)).otherwise(0))
+        for measure in measures
+        for number in range(3)
+    }
+    rows = rows.withColumns({name: total.over(Window.partitionBy(*same)) for name, total in totals.items()})
+    due: dict[str, Column] = {}
+    for measure in measures:
+        sure, doubted, broker = (F.col(f"{measure}_{number}") for number in range(3))
+        sure = F.when(has_broker, F.least(sure, broker)).otherwise(sure)
+        left = broker - sure
+        doubted = F.when(has_broker, F.least(doubted, left)).otherwise(doubted)
+        due[f"{measure}_due"] = F.when(turn == 0, sure).when(turn == 1, doubted).otherwise(left - doubted)
+    shared = {measure: (measure, f"{measure}_due") for measure in measures}
     return (
-        rows.where("operations > 0 OR messages > 0")
+        _shared(rows.withColumns(due), shared, [*same, "turn"], ["client", "stage"])
+        .where("operations > 0 OR messages > 0")
         .groupBy("date", "hour", "pairing", *_ORDER)
         .agg(F.sum("messages").alias("messages"), F.sum("operations").alias("operations"))
     )
 
 
-def cost_hourly(usage: DataFrame, plan: Plan, before: DataFrame | None = None) -> DataFrame:
-    """Return operations and money by the hour, from what :func:`usage_hourly` has counted.
+def cost_hourly(counted: DataFrame, plan: Plan, before: DataFrame | None = None) -> DataFrame:
+    """Return operations and money by the hour, from what :func:`counted_once` has counted.
 
     Tiers and the free quota are those of the month and of all namespaces together, as they are charged. An hour's
     charge is shared out by operations.
 
-    :param before: the charged operations of earlier days, by ``month``, where ``usage`` does not begin with one.
+    :param before: the charged operations of earlier days, by ``month``, where ``counted`` does not begin with one.
     """
     free = F.col("kind").isin(*FREE)
-    rows = counted_once(usage).withColumn("charged", F.when(free, 0).otherwise(F.col("operations")))
+    rows = counted.withColumn("charged", F.when(free, 0).otherwise(F.col("operations")))
     month = F.trunc("hour", "month")
     hours = rows.groupBy("date", "hour", month.alias("month")).agg(F.sum("charged").alias("in_hour"))
     hours = hours.withColumn("earlier", F.lit(0)) if before is None else _with_earlier(hours, before)
@@ -84,7 +90,7 @@ def cost_hourly(usage: DataFrame, plan: Plan, before: DataFrame | None = None) -
     hours = hours.withColumn("after", reached).withColumn("before", F.col("after") - F.col("in_hour"))
     due = (_charge(plan, F.col("after")) - _charge(plan, F.col("before"))).alias("due")
     priced = rows.join(hours.select("date", "hour", due), ["date", "hour"])
-    return _shared(priced, "charged", ["date", "hour"], _ORDER, into="nanos").select(*COST_HOURLY.columns)
+    return _shared(priced, {"nanos": ("charged", "due")}, ["date", "hour"], _ORDER).select(*COST_HOURLY.columns)
 
 
 def message_cost(costs: DataFrame) -> DataFrame:
@@ -165,17 +171,24 @@ def client_vs_broker(usage: DataFrame) -> DataFrame:
     )
 
 
-def _shared(rows: DataFrame, weight: str, group: Sequence[str], order: Sequence[str], *, into: str) -> DataFrame:
-    """Share what a group has ``due`` out by weight, as :func:`pairbus.core.pricing.share` does: the parts add up."""
+def _shared(
+    rows: DataFrame, shares: Mapping[str, tuple[str, str]], group: Sequence[str], order: Sequence[str]
+) -> DataFrame:
+    """Share out by weight what a group has due, as :func:`pairbus.core.pricing.share` does: the parts add up.
+
+    :param shares: by the column that gets the part, the columns of the weight and of what is due.
+    """
     window = Window.partitionBy(*group)
     upto = window.orderBy(*order).rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    bounds = rows.withColumns({"_bound": F.sum(weight).over(upto), "_whole": F.sum(weight).over(window)})
+    sums = {f"_upto_{into}": F.sum(weight).over(upto) for into, (weight, _) in shares.items()}
+    sums |= {f"_whole_{into}": F.sum(weight).over(window) for into, (weight, _) in shares.items()}
 
-    def cut(at: Column) -> Column:
-        return _divided(F.col("due"), at, F.col("_whole"))
+    def part(into: str, weight: str, due: str) -> Column:
+        reached, whole = F.col(f"_upto_{into}"), F.col(f"_whole_{into}")
+        first, last = (_divided(F.col(due), at, whole) for at in (reached - F.col(weight), reached))
+        return F.when(whole > 0, last - first).otherwise(0)
 
-    part = cut(F.col("_bound")) - cut(F.col("_bound") - F.col(weight))
-    return bounds.withColumn(into, F.when(F.col("_whole") > 0, part).otherwise(0)).drop("_bound", "_whole", "due")
+    return rows.withColumns(sums).withColumns({into: part(into, *share) for into, share in shares.items()})
 
 
 def _divided(total: Column, part: Column, whole: Column) -> Column:

@@ -24,6 +24,8 @@ _VALUES: Final[Mapping[str, type[Enum]]] = {
     "stage": Stage,
     "outcome": Outcome,
 }
+_FEW: Final = 1_000_000
+"""So many hashes are sent to every worker."""
 NO_OPERATION: Final = (Kind.TURN.value, Kind.DROPPED.value)
 
 
@@ -92,7 +94,20 @@ def silver(bronze: DataFrame, aliases: Mapping[str, str] | None = None) -> DataF
 
 
 def once(records: DataFrame) -> DataFrame:
-    """Return one of the records that have the same id: the same one, whatever their order."""
+    """Return one of the records that have the same id: the same one, whatever their order.
+
+    As a rule few have another with the same id. They are found by a hash of it, and only they are sorted.
+    """
+    hashed = records.withColumn("_hash", F.xxhash64("id"))
+    twice = hashed.groupBy("_hash").count().where("count > 1").select("_hash").localCheckpoint()
+    if twice.count() > _FEW:
+        return _first_of_each(records)
+    some = F.broadcast(twice)
+    alone, several = (hashed.join(some, "_hash", how).drop("_hash") for how in ("left_anti", "left_semi"))
+    return alone.unionByName(_first_of_each(several))
+
+
+def _first_of_each(records: DataFrame) -> DataFrame:
     others = [name for name in records.columns if name != "id"]
     which = Window.partitionBy("id").orderBy(*others)
     return records.withColumn("n", F.row_number().over(which)).where("n = 1").drop("n")

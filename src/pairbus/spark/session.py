@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.python.worker.reuse": "true",  # so that links to the broker outlive a task
+    "spark.sql.codegen.cache.maxEntries": "2000",  # the tables' plans are more than the 100 that Spark would keep
     "spark.sql.python.filterPushdown.enabled": "true",  # which the connector's reads make use of
     "spark.speculation": "false",  # a second attempt beside a first one would move messages twice
     "spark.sql.streaming.checkpointFileManagerClass": (

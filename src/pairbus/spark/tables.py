@@ -155,11 +155,13 @@ class Tables:
         month = F.trunc("date", "month").alias("month")
         before = self.read(COST_HOURLY, earlier).groupBy(month).agg(F.sum("charged").alias("charged"))
         usage = costs.usage_hourly(self.read(SILVER, days)).persist(StorageLevel.MEMORY_AND_DISK)
+        counted = costs.counted_once(usage).persist(StorageLevel.MEMORY_AND_DISK)
         try:
-            self._replace(COST_HOURLY, costs.cost_hourly(usage, self._settings.plan, before), days)
+            self._replace(COST_HOURLY, costs.cost_hourly(counted, self._settings.plan, before), days)
             self._replace(MESSAGE_COST, costs.message_cost(self.read(COST_HOURLY, days)), days)
             self._replace(CLIENT_VS_BROKER, costs.client_vs_broker(usage), days)
         finally:
+            counted.unpersist()
             usage.unpersist()
 
     def _refresh_availability(self, days: Sequence[date], known: Sequence[date], step: Step) -> None:
