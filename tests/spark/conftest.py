@@ -17,7 +17,8 @@ def spark() -> Iterator[SparkSession]:
         settings={
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # for minutes, more does not pay
+            # For a session of minutes on two cores, more threads and better code do not pay.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
     )
     yield session

@@ -21,7 +21,9 @@ from pairbus.amqp import Message
 from pairbus.amqp.sections import Properties
 from pairbus.testing import EmbeddedBroker, QueueSettings, TopicConfig
 
-QUEUES = ("written", "sent", "copied", "filtered", "spoiled", "plain", "wrong", "reports", "many", "empty")
+QUEUES = (
+    "written", "sent", "copied", "filtered", "spoiled", "plain", "wrong", "reports", "many-sdk", "many-native", "empty",
+)  # fmt: skip
 LATER = datetime(2099, 1, 31, 12, tzinfo=UTC)
 MOMENT = datetime(2026, 1, 31, 12, 0, 0, 123000, tzinfo=UTC)
 
@@ -269,13 +271,16 @@ def test_tasks_count_and_a_write_that_is_repeated_has_the_same_ids(
     assert sorted((task["partition"], task["sent"]) for task in report["tasks"]) == [(0, 50), (1, 50)]
 
 
-def test_many_sessions_keep_their_order(spark: SparkSession, broker: EmbeddedBroker) -> None:
+@pytest.mark.parametrize("transport", ["sdk", "native"])
+def test_many_sessions_keep_their_order(spark: SparkSession, broker: EmbeddedBroker, transport: str) -> None:
     frame = spark.range(0, 300, numPartitions=1).select(
         sql.expr("CAST(id AS STRING)").alias("body"), sql.expr("CAST(id % 7 AS STRING)").alias("sessionId")
     )
-    write(frame, broker, entity="many")
+    with EmbeddedBroker() as secondary:
+        paired = {"secondaryConnectionString": secondary.connection_string, "transport": transport}
+        write(frame, broker, entity=f"many-{transport}", **paired)
     by_session: dict[str, list[int]] = {}
-    for row in in_order(read(spark, broker, "many")):
+    for row in in_order(read(spark, broker, f"many-{transport}")):
         by_session.setdefault(row.sessionId, []).append(int(row.body))
     assert len(by_session) == 7
     assert all(numbers == sorted(numbers) for numbers in by_session.values())

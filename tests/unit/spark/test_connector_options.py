@@ -19,7 +19,8 @@ def test_defaults() -> None:
     assert [entity.path for entity in made.entities] == ["orders"]
     assert (made.start, made.end, made.max_per_trigger, made.partitions) == (1, None, None, 8)
     written = write_options({"CONNECTIONSTRING": ONE})
-    assert (written.entity, written.secondary, written.pairing) == (None, None, ())
+    assert (written.entity, written.secondary, written.pairing, written.transport) == (None, None, (), "sdk")
+    assert write_options(PAIRED | {"transport": "Native"}).transport == "native"
 
 
 def test_what_can_be_read() -> None:
@@ -48,6 +49,7 @@ def test_all_options_of_a_pairing_can_be_set() -> None:
             "enableSyphon": "true",
             "pingPrimaryInterval": "1m",
             "syphonRetryInterval": "1500ms",
+            "syphonTransport": "sdk",
             "attemptTimeout": "5 s",
             "onOutage": "raise",
             "classify": "pairbus.core.verdict:verdict_of",
@@ -59,6 +61,7 @@ def test_all_options_of_a_pairing_can_be_set() -> None:
         "enable_syphon": True,
         "ping_primary_interval": 60.0,
         "syphon_retry_interval": 1.5,
+        "syphon_transport": "sdk",
         "attempt_timeout": 5.0,
         "on_outage": "raise",
         "classify": verdict_of,
@@ -90,6 +93,9 @@ PAIRED = {"connectionString": ONE, "secondaryConnectionString": TWO}
         (PAIRED | {"failoverInterval": "soon"}, "failoverInterval='soon' is not valid: a duration such as"),
         (PAIRED | {"backlogQueueCount": "0"}, "backlogQueueCount=0 is not valid: a whole number, at least 1"),
         (PAIRED | {"onOutage": "panic"}, "onOutage='panic' is not valid"),
+        (PAIRED | {"transport": "pigeon"}, "transport='pigeon' is not valid: one of sdk, native"),
+        (PAIRED | {"syphonTransport": "pigeon"}, "syphonTransport='pigeon' is not valid"),
+        ({"connectionString": ONE, "transport": "native"}, "set secondaryConnectionString too"),
         (PAIRED | {"enableSyphon": "maybe"}, "enableSyphon='maybe' is not valid: true or false"),
         (PAIRED | {"classify": "nowhere:nothing"}, "classify='nowhere:nothing' is not valid"),
         ({"connectionString": ONE, "transportType": "pigeon"}, "one of amqp, amqpoverwebsocket"),

@@ -219,7 +219,10 @@ class Kept:
         counts = Counts()
         instrument = Instrument([counts, *self._ledger(options.ledger)])
         factory = MessagingFactory.from_connection_string(
-            options.connection.connection_string, instrument=instrument, **_sdk_options(options.connection)
+            options.connection.connection_string,
+            transport=options.transport,
+            instrument=instrument,
+            **_sdk_options(options.connection),
         )
         secondary = options.secondary
         if secondary is None:

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeVar
 from azure.servicebus import ServiceBusSubQueue, parse_connection_string
 
 from pairbus.core.naming import backlog_paths
-from pairbus.core.options import SendAvailabilityPairedNamespaceOptions, check_pairing
+from pairbus.core.options import SendAvailabilityPairedNamespaceOptions, TransportName, check_pairing
 from pairbus.errors import OptionError
 from pairbus.spark.connector.ranges import FIRST
 
@@ -90,12 +90,17 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How to write; ``pairing`` has the keyword arguments of the options of a pairing."""
+    """How to write.
+
+    :ivar pairing: the keyword arguments of the options of a pairing.
+    :ivar transport: what carries the messages of a paired write.
+    """
 
     connection: Connection
     secondary: Connection | None
     entity: str | None
     pairing: tuple[tuple[str, Any], ...]
+    transport: TransportName
     send_timeout: float | None
     write_id: str | None
     ledger: str | None
@@ -149,12 +154,14 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         check_pairing(connection.host, secondary.host)
         _check_pairing_options(secondary.host, pairing)
     else:
-        given.refuse(*_PAIRING, why="it is an option of a pairing: set secondaryConnectionString too")
+        given.refuse(*_PAIRING, "transport", why="it is an option of a pairing: set secondaryConnectionString too")
+    carrier: TransportName | None = given.get("transport", _choice(_CARRIERS))
     return WriteOptions(
         connection=connection,
         secondary=secondary,
         entity=given.entity(),
         pairing=tuple(pairing.items()),
+        transport=carrier or "sdk",
         send_timeout=given.get("sendTimeout", _duration),
         write_id=given.get("writeId", _text),
         ledger=given.get("ledger", _text),
@@ -216,6 +223,7 @@ class _Given:
         return made
 
 
+_CARRIERS: Final[Mapping[str, TransportName]] = {"sdk": "sdk", "native": "native"}
 _TRANSPORTS: Final = {"amqp": "Amqp", "amqpoverwebsocket": "AmqpOverWebsocket"}
 _COMMON: Final = frozenset(("connectionString", "secondaryConnectionString", "entity", "transportType", "ledger"))
 _READ: Final = frozenset(
@@ -233,7 +241,7 @@ _READ: Final = frozenset(
         "subscription",
     )
 )
-_WRITE: Final = frozenset(("sendTimeout", "writeId", "reportDirectory"))
+_WRITE: Final = frozenset(("sendTimeout", "transport", "writeId", "reportDirectory"))
 _SHOWN: Final = (_READ | _WRITE | _COMMON) - {"connectionString", "secondaryConnectionString"}
 
 
@@ -320,6 +328,7 @@ _PAIRING: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
     "enableSyphon": ("enable_syphon", _flag),
     "pingPrimaryInterval": ("ping_primary_interval", _duration),
     "syphonRetryInterval": ("syphon_retry_interval", _duration),
+    "syphonTransport": ("syphon_transport", _verbatim),
     "attemptTimeout": ("attempt_timeout", _duration),
     "onOutage": ("on_outage", _verbatim),
     "classify": ("classify", _imported),
