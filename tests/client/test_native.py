@@ -251,6 +251,26 @@ def test_a_proxy_is_the_sdks(endpoint: Endpoint) -> None:
         endpoint_of(client)
 
 
+def test_no_more_is_fetched_than_was_asked_for(endpoint: Endpoint) -> None:
+    """The credit bounds the memory, however deep the queue: all others are there for another receiver."""
+
+    async def play() -> None:
+        client = NativeClient(endpoint_of(sdk_client(endpoint, "plain")))
+        sender = await client.sender("orders", SECONDS)
+        for number in range(50):
+            await sender.deliver(encode_message(ServiceBusMessage(str(number))), 0, SECONDS)
+        receiver, other = await client.receiver("orders", SECONDS), await client.receiver("orders", SECONDS)
+        mine = await take(receiver, 7)
+        theirs = await take(other, 43)
+        assert texts(mine) + texts(theirs) == [str(number) for number in range(50)]
+        assert receiver._arrived == other._arrived == []
+        for link, got in ((receiver, mine), (other, theirs)):
+            assert not any(await link.settle(got, ACCEPTED, SECONDS))
+        await client.close()
+
+    asyncio.run(play())
+
+
 def test_what_nobody_asks_for_is_put_back(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     """A message that lies around would lose its lock."""
     monkeypatch.setattr("pairbus.aio.native.receiving.FRESH_SECONDS", 0.1)
