@@ -215,6 +215,20 @@ def test_the_command_line_reaches_a_broker_that_refuses_connections(tmp_path: Pa
         asyncio.run(scenario())
 
 
+def test_of_two_brokers_with_one_name_the_process_says_which() -> None:
+    with (
+        EmbeddedBroker(namespaces=["contoso-twice"], process=True) as one,
+        EmbeddedBroker(namespaces=["contoso-twice"], process=True) as other,
+    ):
+        with pytest.raises(subprocess.CalledProcessError) as refused:
+            pairbus("fault", "contoso-twice", "busy")
+        said = " ".join(refused.value.stderr.split())
+        assert "say which one with --pid, or end the others" in said
+        pids = [int(word.strip(",):")) for word in said.partition("(processes ")[2].split()[:2]]
+        assert pairbus("fault", "contoso-twice", "busy", "--pid", str(pids[0])) == "contoso-twice: busy\n"
+        assert sorted(len(each.faults()["contoso-twice"]) for each in (one, other)) == [0, 1]
+
+
 def test_a_script_plays_faults_from_the_start(tmp_path: Path) -> None:
     script = tmp_path / "outage.yaml"
     script.write_text("""

@@ -12,6 +12,7 @@ from pairbus.errors import SparkUnavailableError
 from pairbus.spark.session import spark_session
 
 A = "Endpoint=sb://a.localhost;SharedAccessKeyName=n;SharedAccessKey=k"
+B = A.replace("a.localhost", "b.localhost")
 
 
 def test_a_session_counts_in_utc_and_runs_python_on_this_interpreter(spark: SparkSession) -> None:
@@ -25,15 +26,31 @@ def test_a_missing_extra_is_named_with_the_cure(monkeypatch: pytest.MonkeyPatch)
         spark_session("nothing")
 
 
-def test_a_java_that_does_not_start_is_told_with_the_cure(tmp_path: Path) -> None:
-    variables = {"JAVA_HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)}
+def refused(directory: Path, *command: str, **variables: str) -> str:
+    """Run a command that ends with an error, and return what it says."""
     done = subprocess.run(
-        [sys.executable, "-m", "pairbus", "syphon", "--once", "--primary", A, "--secondary", A],
-        env={**os.environ, **variables},
+        [sys.executable, "-m", "pairbus", *command],
+        env={**os.environ, "XDG_STATE_HOME": str(directory), **variables},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 2
-    assert "is not the home of a Java" in " ".join(done.stderr.split())
+    assert done.returncode == 2, done.stderr
     assert "Traceback" not in done.stderr
+    return " ".join(done.stderr.split())
+
+
+def test_a_java_that_does_not_start_is_told_with_the_cure(tmp_path: Path) -> None:
+    said = refused(tmp_path, "syphon", "--once", "--primary", A, "--secondary", A, JAVA_HOME=str(tmp_path))
+    assert "is not the home of a Java" in said
+
+
+def test_a_master_that_is_none_is_told_in_sparks_words(tmp_path: Path) -> None:
+    said = refused(tmp_path, "syphon", "--once", "--primary", A, "--secondary", B, "--master", "nowhere")
+    assert "Master must either be yarn or start with spark, k8s, or local" in said
+
+
+def test_a_report_of_what_is_no_ledger_says_so(tmp_path: Path) -> None:
+    (tmp_path / "orders.jsonl").write_text('{"body": "one coffee"}\n', encoding="utf-8")
+    said = refused(tmp_path, "report", str(tmp_path / "orders.jsonl"), "--out", str(tmp_path / "tables"))
+    assert "orders.jsonl: there is no record of an operation; name what a factory" in said

@@ -116,7 +116,9 @@ def find(namespace: str) -> Path:
         return serving[0]
     if serving:
         pids = ", ".join(path.name.partition("-")[0] for path in serving)
-        raise ControlError(f"several brokers serve {namespace!r} (processes {pids}): end all but one of them")
+        raise ControlError(
+            f"several brokers serve {namespace!r} (processes {pids}): say which one with --pid, or end the others"
+        )
     known = ", ".join(sorted({name for _, names in found for name in names}))
     there = f"those that run serve {known}" if known else "none runs: start one with `pairbus broker`"
     raise ControlError(f"no broker of yours serves {namespace!r}; {there}")

@@ -22,6 +22,9 @@ def fault(
     lasts: Annotated[str | None, typer.Option("--for", help="End it after this long: 30s, 2m.")] = None,
     latency: Annotated[str | None, typer.Option(help="slow: each piece takes this much longer: 200ms.")] = None,
     rate: Annotated[str | None, typer.Option(help="slow: bytes a second: 10KB.")] = None,
+    pid: Annotated[
+        int | None, typer.Option(help="The broker's process, where several serve a namespace of that name.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="List as JSON.")] = False,
 ) -> None:
     """Switch an outage on or off at a `pairbus broker` that runs on this machine; without arguments, list them.
@@ -32,7 +35,7 @@ def fault(
     `pairbus fault contoso/orders lose-answers` stores messages and never says so, until `pairbus fault contoso clear`.
 
     """
-    from pairbus.broker.control import ask, find, running
+    from pairbus.broker.control import ask, find, running, socket_of
     from pairbus.broker.faults.script import read_order
 
     if where is None:
@@ -45,7 +48,8 @@ def fault(
         raise typer.BadParameter("say what is to fail, or clear", param_hint="KIND")
     order = read_order(where, kind, lasts=lasts, latency=latency, rate=rate)
     options = {"lasts": lasts, "latency": latency, "rate": rate}
-    answer = ask(find(order.namespace), {"do": "fault", "where": where, "kind": kind, **options})
+    broker = find(order.namespace) if pid is None else socket_of(pid)
+    answer = ask(broker, {"do": "fault", "where": where, "kind": kind, **options})
     console = Console(highlight=False)
     if order.kind is None:
         console.print(f"{where}: {answer['cleared']} cleared")

@@ -7,6 +7,7 @@ platform provides: it has its own Java, master and log.
 import contextlib
 import importlib
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Mapping
@@ -37,6 +38,7 @@ SETTINGS: Final[Mapping[str, str]] = {
 }
 """What all sessions have; settings that are asked for win."""
 KEPT_LOGS: Final = 10
+_FAILURE: Final = re.compile(r"(Exception|Error)\b")
 
 
 def spark_session(
@@ -126,7 +128,8 @@ def _start(conf: "SparkConf", master: str) -> None:
                 gateway = launch(conf, {"stdout": output, "stderr": output})
             except PySparkRuntimeError:
                 said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-                reason = said[-1] if said else "it said nothing"
+                reason = next((line for line in said if _FAILURE.search(line)), said[-1] if said else "it said nothing")
+                reason = reason.removeprefix('Exception in thread "main" ')
                 raise SparkUnavailableError(f"Spark does not start: {reason} (all it said is in {log})") from None
     try:
         SparkContext(conf=conf, gateway=gateway)

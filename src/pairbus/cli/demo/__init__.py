@@ -92,6 +92,8 @@ def _tell(console: Console, ending: "Ending", folder: Path) -> None:
     for stage, cost in ending.report["stages"].items():
         costs.add_row(stage, f"{cost['operations']:,}", cost["cost"])
     console.print(costs)
+    if not float(ending.report["operations_charge"]):
+        console.print("[dim]So few operations are free: the plan's base charge covers them.[/]")
     for lost in tally.lost:
         console.print(f"[red]lost:[/] {lost}")
     console.print(f"\nFailover engaged {ending.failover_seconds:.1f} s after the kill.")
