@@ -70,9 +70,9 @@ def reconciliation_table(accounts: "Accounts", seconds: float) -> Table:
     """Return the reconciliation for the terminal."""
     lines, total = accounts.lines(), accounts.total()
     what = f"{total.found:,} messages{_of_queues(line.queue for line in lines)} in {seconds:,.1f} s"
-    table = Table(title=what, title_justify="left", show_footer=True, box=SIMPLE)
+    table = Table(title=what, title_justify="left", show_footer=True, box=SIMPLE, padding=(0, 1, 0, 0))
     table.add_column("queue", "total")
-    table.add_column("destination", overflow="fold")
+    table.add_column("to", overflow="fold")
     for name, footer in zip(_COLUMNS, _cells(total, seconds), strict=True):
         table.add_column(name, footer, justify="right")
     for line in lines:
@@ -90,7 +90,7 @@ def _of_queues(queues: Iterable[str]) -> str:
     return "" if prefix is None else f" of {prefix}/..."
 
 
-_COLUMNS = ("found", "delivered", "dead-lettered", "waiting", "twice?", "oldest", "per s")
+_COLUMNS = ("found", "delivered", "dead", "waiting", "twice?", "oldest", "per s")
 
 
 def _cells(line: Line, seconds: float) -> tuple[str, ...]:
