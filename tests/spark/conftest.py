@@ -1,11 +1,15 @@
 """What the tests of the pipeline share: one Spark session."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
 from pairbus.spark.session import spark_session
+
+# For every Java that the tests start: for minutes on two cores, more threads and better code do not pay.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.fixture(scope="session")
@@ -17,8 +21,6 @@ def spark() -> Iterator[SparkSession]:
         settings={
             "spark.sql.shuffle.partitions": "2",
             "spark.default.parallelism": "2",
-            # For a session of minutes on two cores, more threads and better code do not pay.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
     )
     yield session
