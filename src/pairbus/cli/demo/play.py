@@ -214,7 +214,7 @@ class Play:
                     await asyncio.sleep(0.1)
         await asyncio.to_thread(ledger.flush)
         self._waits_for = "Spark makes the tables of costs and availability"
-        self.screen.tell("Spark makes money and availability of the ledger, which takes a minute: pairbus report")
+        self.screen.tell("Spark makes the report, which takes a minute: pairbus report")
         report = await jobs.run(
             "report",
             str(self.ledger),
