@@ -154,7 +154,7 @@ def by_best_loop(messages: int) -> float:
 def main(native: int, sdk: int) -> None:
     """Measure them all, and say how they compare."""
     ratios: dict[str, tuple[float, float]] = {}
-    best = by_best_loop(sdk // 4)
+    best = by_best_loop(sdk)
     counts: dict[TransportName, int] = {"native": native, "sdk": sdk}
     for transport, messages in counts.items():
         plain = plain_processes(messages, transport)
