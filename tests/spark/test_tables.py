@@ -50,7 +50,11 @@ def test_k1_a_line_that_is_no_record_is_kept_with_its_reason(spark: SparkSession
     ]
 
 
-def test_k1_a_record_counts_once_and_names_have_one_spelling(spark: SparkSession) -> None:
+@pytest.mark.parametrize("few", [1_000_000, 0], ids=["few come twice", "many come twice"])
+def test_k1_a_record_counts_once_and_names_have_one_spelling(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr("pairbus.spark.ledger._FEW", few)
     twice = record(0, Kind.SEND, namespace="LOCALHOST-5672", entity="/Orders/", destination="A/B")
     parked = record(1, Kind.SEND, Stage.PARK, entity="Localhost-5672/x-servicebus-transfer/0", namespace="fabrikam")
     told = silver(spark, [twice, parked, twice, twice], **{"localhost-5672": "Contoso"})
@@ -74,7 +78,7 @@ def test_k2_tiers_and_the_free_quota_are_the_months(spark: SparkSession) -> None
         record(48 * hour, Kind.SEND, messages=101),
     ]
     usage = costs.usage_hourly(silver(spark, records))
-    found = pick(costs.cost_hourly(usage, plan), ["hour", "client", "kind", "operations", "charged", "nanos"])
+    found = pick(costs.cost_hourly(costs.counted_once(usage), plan), ["hour", "client", "kind", "operations", "charged", "nanos"])
     assert found == [
         (naive(0), "app", "complete", 1000, 0, 0),
         (naive(0), "app", "send", 90, 90, 0),
@@ -85,7 +89,7 @@ def test_k2_tiers_and_the_free_quota_are_the_months(spark: SparkSession) -> None
     ]
     assert plan.charge(180) == 26 + 14 + 90
     before = frame(spark, [(date(2026, 4, 1), 100)], "month DATE, charged BIGINT")
-    later = costs.cost_hourly(costs.usage_hourly(silver(spark, records[-1:])), plan, before)
+    later = costs.cost_hourly(costs.counted_once(costs.usage_hourly(silver(spark, records[-1:]))), plan, before)
     assert pick(later, ["nanos"]) == [(2 * 50 + 51,)]
 
 
@@ -136,7 +140,7 @@ def test_k2_a_message_by_way_of_the_backlog_costs_four(spark: SparkSession) -> N
         record(7, Kind.PEEK),
     ]
     plan = Plan("p", "USD", DAY, 0, (Tier(None, 1_000_000),))
-    cost = costs.cost_hourly(costs.usage_hourly(silver(spark, records)), plan)
+    cost = costs.cost_hourly(costs.counted_once(costs.usage_hourly(silver(spark, records))), plan)
     found = pick(costs.message_cost(cost), ["way", "messages", "operations", "nanos", "operations_per_message"])
     assert found == [
         ("backlog", 2, 12, 12, 6.0),  # 3 + 3 + 3, and 2 of 8 parts of the receives
