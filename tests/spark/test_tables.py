@@ -78,7 +78,9 @@ def test_k2_tiers_and_the_free_quota_are_the_months(spark: SparkSession) -> None
         record(48 * hour, Kind.SEND, messages=101),
     ]
     usage = costs.usage_hourly(silver(spark, records))
-    found = pick(costs.cost_hourly(costs.counted_once(usage), plan), ["hour", "client", "kind", "operations", "charged", "nanos"])
+    found = pick(
+        costs.cost_hourly(costs.counted_once(usage), plan), ["hour", "client", "kind", "operations", "charged", "nanos"]
+    )
     assert found == [
         (naive(0), "app", "complete", 1000, 0, 0),
         (naive(0), "app", "send", 90, 90, 0),
