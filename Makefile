@@ -26,7 +26,7 @@ test: $(INSTALLED) ## Run the tests
 	$(BIN)/pytest -n auto tests/unit --ignore=tests/unit/core
 	$(BIN)/pytest -n 8 tests/contract # which wait for the SDK more than they work
 	$(BIN)/pytest -n 8 tests/client # likewise
-	$(BIN)/pytest -n 2 --dist loadfile tests/spark # one session per worker, which its tests share
+	$(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder tests/spark # one session per worker, which its tests share
 	-$(BIN)/python tests/browser/chromium.py # installs one where there is none, if that can be done
 	$(BIN)/pytest -n 2 --dist loadfile tests/browser
 

@@ -8,8 +8,31 @@ from pyspark.sql import SparkSession
 
 from pairbus.spark.session import spark_session
 
-# For every Java that the tests start: for minutes on two cores, more threads and better code do not pay.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# For every Java that the tests start: for minutes on two cores, more threads and better code do not pay. Without better
+# code Java keeps room for less code than the plans of the tables need, and would compile them again and again.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m")
+
+LONGEST = (
+    "test_tables_generated.py",
+    "test_connector.py",
+    "test_demo.py",
+    "test_connector_streams.py",
+    "test_connector_example.py",
+    "test_tables.py",
+    "test_tables_real.py",
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, so that at the end no worker waits for another.
+
+    A file's tests are one worker's, and so are those of the tables: Spark has compiled their plans by then.
+    """
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+    for item in items:
+        together = "tables" if item.path.name in {"test_tables.py", "test_tables_real.py"} else item.path.stem
+        item.add_marker(pytest.mark.xdist_group(together))
 
 
 @pytest.fixture(scope="session")

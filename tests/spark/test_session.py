@@ -48,9 +48,3 @@ def test_a_java_that_does_not_start_is_told_with_the_cure(tmp_path: Path) -> Non
 def test_a_master_that_is_none_is_told_in_sparks_words(tmp_path: Path) -> None:
     said = refused(tmp_path, "syphon", "--once", "--primary", A, "--secondary", B, "--master", "nowhere")
     assert "Master must either be yarn or start with spark, k8s, or local" in said
-
-
-def test_a_report_of_what_is_no_ledger_says_so(tmp_path: Path) -> None:
-    (tmp_path / "orders.jsonl").write_text('{"body": "one coffee"}\n', encoding="utf-8")
-    said = refused(tmp_path, "report", str(tmp_path / "orders.jsonl"), "--out", str(tmp_path / "tables"))
-    assert "orders.jsonl: there is no record of an operation; name what a factory" in said

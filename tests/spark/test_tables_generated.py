@@ -80,6 +80,15 @@ def test_k3_no_line_is_dropped_silently(made: Tables, ledgers: Path) -> None:
     assert len(ids) < len(records)
 
 
+def test_k3_what_is_no_ledger_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "orders.jsonl").write_text('{"body": "one coffee"}\n', encoding="utf-8")
+    (tmp_path / "none").mkdir()
+    tables = Tables(spark, str(tmp_path / "tables"), SETTINGS)
+    for name in ("orders.jsonl", "none"):
+        with pytest.raises(LedgerError, match=f"{name}: there is no record of an operation; name what a factory"):
+            tables.update([str(tmp_path / name)])
+
+
 def test_k3_day_after_day_gives_what_all_at_once_gives(
     spark: SparkSession, made: Tables, ledgers: Path, tmp_path: Path
 ) -> None:

@@ -12,7 +12,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from pairbus.cli.cost import MEANING, read_plan
-from pairbus.errors import LedgerError
 
 if TYPE_CHECKING:
     from pairbus.spark.report import Facts
@@ -90,12 +89,6 @@ def report(
         try:
             tables = Tables(spark, out, Settings(chosen, names))
             read = tables.update(ledgers, step)
-            if not tables.days:
-                where = ", ".join(ledgers)
-                raise LedgerError(
-                    f"{where}: there is no record of an operation; name what a factory, a broker or a syphon has "
-                    "written as its ledger"
-                )
             step("page")
             facts = gather(tables, chosen)
             page = f"{out.rstrip('/')}/report.html"

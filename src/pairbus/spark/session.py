@@ -28,6 +28,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.python.worker.reuse": "true",  # so that links to the broker outlive a task
     "spark.sql.codegen.cache.maxEntries": "2000",  # the tables' plans are more than the 100 that Spark would keep
     "spark.sql.python.filterPushdown.enabled": "true",  # which the connector's reads make use of
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # each column would note the line it was made on
     "spark.speculation": "false",  # a second attempt beside a first one would move messages twice
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"

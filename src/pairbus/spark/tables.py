@@ -90,6 +90,7 @@ class Tables:
         Running it twice gives the same tables; the second time, nothing is read.
 
         :param ledgers: files, directories or patterns.
+        :raises LedgerError: they name nothing, or nothing that has records, and there are none from before.
         """
         manifest = self._manifest()
         known = cast("dict[str, list[int]]", manifest.get("files", {}))
@@ -109,6 +110,11 @@ class Tables:
             known |= {each.path: [each.length, each.modified] for each in new}
             manifest = {"version": VERSION, "settings": self._settings.fingerprint, "files": known}
             self._files.write(self._manifest_path, json.dumps(manifest, indent=1))
+        if not self.days:
+            raise LedgerError(
+                f"{', '.join(ledgers)}: there is no record of an operation; name what a factory, a broker or a syphon "
+                "has written as its ledger"
+            )
         return len(new)
 
     def ingest(self, lines: DataFrame) -> None:
