@@ -17,9 +17,6 @@ class Duplicates:
     def __len__(self) -> int:
         return len(self._until)
 
-    def __contains__(self, message_id: object) -> bool:
-        return message_id in self._until
-
     def is_known(self, message_id: str, now: int) -> bool:
         """Tell whether a message with this id came within the window."""
         self._forget(now)
@@ -32,9 +29,13 @@ class Duplicates:
         self._ends.append((until, message_id))
         return until
 
-    def forget(self, message_id: str) -> None:
-        """Forget an id whose message was not stored after all."""
-        self._until.pop(message_id, None)
+    def forget(self, message_id: str, until: int) -> None:
+        """Forget an id whose message was not stored after all, unless a later message has it by now.
+
+        :param until: what :meth:`remember` has returned for it.
+        """
+        if self._until.get(message_id) == until:
+            del self._until[message_id]
 
     def _forget(self, now: int) -> None:
         ends = self._ends

@@ -9,6 +9,20 @@ from pairbus.broker.refusals import Answer, RefusedError, disabled, full, sessio
 from pairbus.broker.store.base import EntityRow, Row, RowState, Store, key_of
 
 
+class Coming:
+    """The message ids of one send, which is on its way to the store.
+
+    :ivar ids: each id, and until when it is remembered.
+    :ivar refused: the store has not taken it.
+    """
+
+    __slots__ = ("ids", "refused")
+
+    def __init__(self, ids: Sequence[tuple[str, int]]) -> None:
+        self.ids = ids
+        self.refused = False
+
+
 class Intake:
     """The door of one queue: its settings, its sequence numbers and the message ids that it remembers."""
 
@@ -20,6 +34,8 @@ class Intake:
         self._store = store
         self._forget_at = 0
         """When the store is told next that old message ids need no room any more."""
+        self._coming: dict[str, Coming] = {}
+        """By id: what is on its way to the store, of which a duplicate may come already."""
         self._duplicates: Duplicates | None = None
         if settings.requires_duplicate_detection:
             known = store.seen(row.id, 0)
@@ -62,34 +78,47 @@ class Intake:
             fresh.append(message)
         return fresh
 
-    def unless_the_first_is_refused(self, messages: Sequence[Incoming], answer: Answer) -> Answer:
-        """A duplicate is stored if the one before it is, which may still be on its way to the store."""
-        ids = [message.message_id for message in messages if message.message_id is not None and not message.is_ping]
+    def unless_the_first_is_refused(
+        self, messages: Sequence[Incoming], fresh: Sequence[Incoming], answer: Answer
+    ) -> Answer:
+        """A duplicate is stored if the one before it is, which may still be on its way to the store.
+
+        :param fresh: what :meth:`first_of_each` has left of them.
+        """
+        known = {message.message_id for message in messages} - {message.message_id for message in fresh}
+        firsts = [self._coming[name] for name in known if name in self._coming]
 
         def durable(refused: RefusedError | None) -> None:
-            if refused is None and self._duplicates is not None and not all(map(self._duplicates.__contains__, ids)):
+            if refused is None and any(first.refused for first in firsts):
                 refused = store_failed(self._path, "the message that came before with the same id was not stored")
             answer(refused)
 
         return durable
 
-    def remember(self, messages: Sequence[Incoming], now: int) -> list[str]:
-        """Remember message ids, so that duplicates are known, and return them."""
+    def remember(self, messages: Sequence[Incoming], now: int) -> Coming | None:
+        """Remember message ids, so that duplicates are known, until :meth:`end` tells that the store has answered."""
         if self._duplicates is None:
-            return []
-        ids = [message.message_id for message in messages if message.message_id is not None]
+            return None
+        names = [message.message_id for message in messages if message.message_id is not None]
+        coming = Coming([(name, self._duplicates.remember(name, now)) for name in names])
+        self._coming.update(dict.fromkeys(names, coming))
         journal = self._store.journal
-        journal.seen.extend((self._entity, name, self._duplicates.remember(name, now)) for name in ids)
+        journal.seen.extend((self._entity, name, until) for name, until in coming.ids)
         if now >= self._forget_at:
             self._forget_at = now + self._duplicates.window
             journal.forgotten.append((self._entity, now))
-        return ids
+        return coming
 
-    def forget(self, ids: Sequence[str]) -> None:
-        """Forget message ids whose messages were not stored after all."""
-        if self._duplicates is not None:
-            for message_id in ids:
-                self._duplicates.forget(message_id)
+    def end(self, coming: Coming | None, *, refused: bool) -> None:
+        """Take the store's answer; what it has refused was never there, and its ids are forgotten."""
+        if coming is None or self._duplicates is None:
+            return
+        coming.refused = refused
+        for message_id, until in coming.ids:
+            if self._coming.get(message_id) is coming:
+                del self._coming[message_id]
+            if refused:
+                self._duplicates.forget(message_id, until)
 
     def row(self, message: Incoming, now: int) -> Row:
         """Return what is stored of a message, with the next sequence number."""

@@ -40,14 +40,14 @@ class Queue(Stock):
         intake.check(messages)
         fresh = intake.first_of_each(messages, now)
         if len(fresh) < len(messages):
-            answer = intake.unless_the_first_is_refused(messages, answer)
+            answer = intake.unless_the_first_is_refused(messages, fresh, answer)
         # A ping is counted here too: it asks whether the queue takes messages. It leaves no trace (G3).
         intake.check_size(self.size + sum(len(message.payload) for message in fresh))
         fresh = [message for message in fresh if not message.is_ping]
         total = sum(len(message.payload) for message in fresh)
-        ids = intake.remember(fresh, now)
+        coming = intake.remember(fresh, now)
         rows = [intake.row(message, now) for message in fresh]
-        self._insert(rows, total, ids, answer)
+        self._insert(rows, total, coming, answer)
         if len(rows) == len(messages):
             return [sequence_of(row.key) for row in rows]
         numbers = {id(message): sequence_of(row.key) for message, row in zip(fresh, rows, strict=True)}

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final, Self
 
-from pairbus.broker.entities.intake import Intake
+from pairbus.broker.entities.intake import Coming, Intake
 from pairbus.broker.entities.lines import Line
 from pairbus.broker.entities.locks import Locks
 from pairbus.broker.entities.message import Held, Incoming, dead_lettered
@@ -117,18 +117,18 @@ class Stock:
 
     # --- coming in -----------------------------------------------------------------------------------------------
 
-    def _insert(self, rows: list[Row], total: int, ids: list[str], answer: Answer) -> None:
+    def _insert(self, rows: list[Row], total: int, coming: Coming | None, answer: Answer) -> None:
         self.size += total
         journal = self._store.journal
         journal.rows.extend(rows)
 
         def durable(error: StoreError | None) -> None:
+            self._intake.end(coming, refused=error is not None)
             if error is None:
                 self._arrive(rows)
                 answer(None)
                 return
             self.size -= total
-            self._intake.forget(ids)
             answer(store_failed(self.path, error))
 
         journal.durable.append(durable)
@@ -165,7 +165,7 @@ class Stock:
     def receive_dead(self, payload: bytes, deliveries: int, now: int, answer: Answer) -> None:
         """Take a message that another queue has dead-lettered."""
         row = Row(self._intake.new_key(), RowState.ACTIVE, now, None, None, None, deliveries, payload)
-        self._insert([row], len(payload), [], answer)
+        self._insert([row], len(payload), None, answer)
 
     # --- going ---------------------------------------------------------------------------------------------------
 
@@ -307,7 +307,7 @@ class Stock:
         rows = self._schedule.take_due(now)
         if rows:
             active = [self._activated(row, now) for row in rows]
-            self._insert(active, sum(len(row.payload) for row in rows), [], nobody)
+            self._insert(active, sum(len(row.payload) for row in rows), None, nobody)
 
     def _activated(self, row: Row, now: int) -> Row:
         expires = None if row.expires is None else row.expires - row.enqueued + now

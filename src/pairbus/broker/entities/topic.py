@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pairbus.amqp import Message
 from pairbus.broker.entities.copies import Copies, copies_of
-from pairbus.broker.entities.intake import Intake
+from pairbus.broker.entities.intake import Coming, Intake
 from pairbus.broker.entities.message import Incoming, read_incoming, stamped
 from pairbus.broker.entities.queue import Queue
 from pairbus.broker.entities.schedule import Schedule
@@ -110,7 +110,7 @@ class Topic:
         intake.check(messages)
         fresh = intake.first_of_each(messages, now)
         if len(fresh) < len(messages):
-            answer = intake.unless_the_first_is_refused(messages, answer)
+            answer = intake.unless_the_first_is_refused(messages, fresh, answer)
         self._check_size(sum(len(message.payload) for message in fresh))
         numbers: dict[int, int] = {}
         scheduled: list[Row] = []
@@ -127,8 +127,8 @@ class Topic:
                 scheduled.append(row)
             else:
                 copies.append(self._match(message, row))
-        ids = intake.remember([message for message in fresh if not message.is_ping], now)
-        self._take(scheduled, copies, now, lambda error: self._taken(ids, error, answer))
+        coming = intake.remember([message for message in fresh if not message.is_ping], now)
+        self._take(scheduled, copies, now, lambda error: self._taken(coming, error, answer))
         return [numbers.get(id(message), 0) for message in messages]
 
     def _check_size(self, added: int) -> None:
@@ -137,11 +137,11 @@ class Topic:
             self._size_at_most = self.size
             self._intake.check_size(self._size_at_most + added)
 
-    def _taken(self, ids: Sequence[str], error: StoreError | None, answer: Answer) -> None:
+    def _taken(self, coming: Coming | None, error: StoreError | None, answer: Answer) -> None:
+        self._intake.end(coming, refused=error is not None)
         if error is None:
             answer(None)
         else:
-            self._intake.forget(ids)
             answer(store_failed(self.path, error))
 
     def _match(self, message: Incoming, row: Row) -> Copies:
@@ -188,7 +188,7 @@ class Topic:
         """Remove scheduled messages; all must be there."""
         self.used_at = now
         self._schedule.cancel(numbers)
-        self._store.journal.durable.append(lambda error: self._taken((), error, answer))
+        self._store.journal.durable.append(lambda error: self._taken(None, error, answer))
 
     @property
     def wake_at(self) -> int | None:

@@ -43,6 +43,31 @@ def test_a_duplicate_of_a_message_that_is_refused_is_refused_too(full: bool) -> 
     assert world.is_balanced()
 
 
+def test_a_refusal_that_comes_late_does_not_forget_the_id_of_a_later_message() -> None:
+    world = World(requires_duplicate_detection=True, duplicate_detection_history_time_window=MINUTE)
+    world.queue.send([message("a", message_id="x")], world.now, world.answer)
+    world.store.full = True
+    world.store.flush()
+    world.now += MINUTE
+    world.queue.send([message("b", message_id="x"), message("c", message_id="x")], world.now, world.answer)
+    world.commit()
+    assert [refused is not None for refused in world.answers] == [True, False]
+    assert names(world.take(9)) == ["b"]
+    assert world.send("d", message_id="x") == [0]
+    assert world.is_balanced()
+
+
+def test_a_duplicate_is_accepted_also_if_its_id_is_forgotten_before_the_store_answers() -> None:
+    world = World(requires_duplicate_detection=True, duplicate_detection_history_time_window=MINUTE)
+    world.queue.send([message("a", message_id="x"), message("b", message_id="x")], world.now, world.answer)
+    world.queue.send([message("c", message_id="x")], world.now, world.answer)
+    world.now += MINUTE
+    world.queue.send([message("d", message_id="x")], world.now, world.answer)
+    world.commit()
+    assert world.answers == [None, None, None]
+    assert names(world.take(9)) == ["a", "d"]
+
+
 @pytest.mark.parametrize("how", ["complete", "dead_letter", "defer"])
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_message_whose_settlement_was_refused_is_back_in_its_place(

@@ -278,9 +278,10 @@ def test_ids_are_forgotten_when_their_window_has_passed() -> None:
     duplicates = Duplicates(100, [("old", 50), ("older", 40)])
     assert duplicates.remember("new", 0) == 100
     assert [duplicates.is_known(name, 45) for name in ("old", "older", "new", "never")] == [True, False, True, False]
-    duplicates.forget("new")
-    duplicates.forget("new")
+    duplicates.forget("new", 100)
+    duplicates.forget("new", 100)
     duplicates.remember("new", 30)
+    duplicates.forget("new", 100)
     assert duplicates.is_known("new", 100), "its first end is not its last"
     assert not duplicates.is_known("new", 130)
     assert len(duplicates) == 0
