@@ -130,12 +130,11 @@ class Broker:
             if name in self._servers:
                 self._servers[name].flush()  # what was answered goes out at once
 
-        def notify(call: Callable[[], None]) -> None:
-            loop.call_soon_threadsafe(settle, call)
-
-        if self._config.data is None:
-            return MemoryStore(notify)
-        return SqliteStore(self._config.data / f"{name.lower()}.db", notify)
+        if self._config.data is None:  # it has no thread of its own, so the loop needs no waking
+            return MemoryStore(lambda call: loop.call_soon(settle, call))
+        return SqliteStore(
+            self._config.data / f"{name.lower()}.db", lambda call: loop.call_soon_threadsafe(settle, call)
+        )
 
     def wake(self) -> None:
         """Do what is due now, without waiting for the next time that the broker looks at its clock."""

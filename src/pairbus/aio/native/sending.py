@@ -78,7 +78,7 @@ class SendingLink:
         return not self._pending
 
     def send(self, payload: bytes, message_format: int, answered: Answered) -> Sending:
-        """Send a message, now or when the broker takes it."""
+        """Send a message, now or when the broker takes it. The caller flushes the connection."""
         if self.error is not None:
             raise errors.unsent(self.error)
         limit = self._link.max_message_size
@@ -91,7 +91,6 @@ class SendingLink:
         self._pending[sending] = None
         self._waiting.append(sending)
         self.on_flow()
-        self.connection.flush_soon()
         return sending
 
     async def deliver(self, payload: bytes, message_format: int, seconds: float) -> None:
@@ -111,6 +110,7 @@ class SendingLink:
 
         began = self.used_at = self._loop.time()
         sending = self.send(payload, message_format, answered)
+        self.connection.flush_soon()
         timer = self._loop.call_later(
             seconds, lambda: answered(errors.timed_out(f"sending to {self.entity!r}", seconds))
         )

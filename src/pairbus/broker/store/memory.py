@@ -26,7 +26,7 @@ class MemoryStore:
         wait for a disk.
     """
 
-    def __init__(self, notify: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(self, notify: Callable[[Callable[[], None]], object]) -> None:
         self.journal = Journal()
         self.commits = CommitTimes()
         self._notify = notify

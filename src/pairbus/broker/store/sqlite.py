@@ -50,7 +50,7 @@ class SqliteStore:
     def __init__(
         self,
         path: str | os.PathLike[str],
-        notify: Callable[[Callable[[], None]], None],
+        notify: Callable[[Callable[[], None]], object],
         *,
         migrations: Path = MIGRATIONS,
     ) -> None:
