@@ -45,7 +45,7 @@ async def fill(client: ServiceBusClient, messages: int) -> None:
                 )
                 for number in range(start, min(start + AT_ONCE, messages // len(QUEUES)))
             ]
-            await transport.send(queue, [Outgoing(payload) for payload in payloads])
+            await transport.send(queue, Outgoing(payloads))
     await transport.close()
 
 

@@ -89,16 +89,14 @@ async def park(connection_string: str, numbers: range) -> None:
         transport = transport_to(client, "native")
         for index, queue in enumerate(QUEUES):
             batch = [
-                Outgoing(
-                    build_message(
-                        encode_data_section(b"x" * 200),
-                        properties=Properties(message_id=str(number)),
-                        application_properties={PATH: "orders"},
-                    )
+                build_message(
+                    encode_data_section(b"x" * 200),
+                    properties=Properties(message_id=str(number)),
+                    application_properties={PATH: "orders"},
                 )
                 for number in numbers[index :: len(QUEUES)]
             ]
-            await transport.send(queue, batch)
+            await transport.send(queue, Outgoing(batch))
         await transport.close()
 
 

@@ -389,7 +389,7 @@ def test_a_peer_that_stays_silent_is_given_up_within_the_deadline(carrier: Trans
         async with ServiceBusClient.from_connection_string(where, retry_total=0) as client:
             transport = transport_to(client, carrier, attempt_timeout=0.5)
             with pytest.raises(OperationTimeoutError, match="'orders' took longer than"):
-                await transport.send("orders", [Outgoing(b"")])
+                await transport.send("orders", Outgoing([b""]))
             with pytest.raises(OperationTimeoutError):
                 await transport.receive("orders", 1, 0.1)
             await transport.close()
@@ -409,11 +409,11 @@ def test_links_that_rest_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
         async with Pair({"orders": QueueSettings(), "bills": QueueSettings()}) as pair:
             target = pair.transport(pair.primary)
             assert isinstance(target, SdkTransport)
-            payload = Outgoing(b"\x00\x53\x75\xa0\x01x")
-            await asyncio.gather(*(target.send("orders", [payload]) for _ in range(8)))
+            one = Outgoing([b"\x00\x53\x75\xa0\x01x"])
+            await asyncio.gather(*(target.send("orders", one) for _ in range(8)))
             assert 1 <= len(target._entities["orders"].resting) <= 4
             monkeypatch.setattr("pairbus.aio.sdk_transport.LINK_REST", -1.0)
-            await target.send("bills", [payload])
+            await target.send("bills", one)
             assert target._entities["orders"].resting == []
             assert len(await receive(await pair.receiver("orders"), 8)) == 8
 

@@ -53,7 +53,7 @@ class Pair:
                     if number == index
                 ]
                 for start in range(0, len(payloads), AT_ONCE):
-                    await transport.send(queue, [Outgoing(each) for each in payloads[start : start + AT_ONCE]])
+                    await transport.send(queue, Outgoing(payloads[start : start + AT_ONCE]))
             await transport.close()
 
 

@@ -115,9 +115,9 @@ class Line:
         if what is not None:
             await asyncio.sleep(what)
 
-    async def send(self, destination: str, batch: Sequence[Outgoing]) -> None:
+    async def send(self, destination: str, batch: Outgoing) -> None:
         await self._step(f"send {destination}")
-        self.space.arrived[destination].append([name_of(each.payload) for each in batch])
+        self.space.arrived[destination].append(list(map(name_of, batch.payloads)))
         await self._step(f"sent {destination}")
 
     async def receive(self, queue: str, most: int, wait: float) -> Sequence[Received]:
@@ -153,9 +153,18 @@ class Line:
                     )
                 )
                 reading = read(message)
-                parked = Parked(number, reading.label, len(stored.payload), reading.partition_key)
-                until = utc() + timedelta(seconds=LOCK_SECONDS)
-                taken.append(Received(parked, message.data, until, reading.enqueued_at, stored.token))
+                taken.append(
+                    Received(
+                        number,
+                        reading.label,
+                        len(stored.payload),
+                        reading.partition_key,
+                        payload=message.data,
+                        locked_until=utc() + timedelta(seconds=LOCK_SECONDS),
+                        enqueued_at=reading.enqueued_at,
+                        handle=stored.token,
+                    )
+                )
         return taken
 
     async def browse(self, queue: str, up_to: int) -> Sequence[Parked]:

@@ -173,7 +173,7 @@ class _Book:
     @contextlib.asynccontextmanager
     async def completing(self, messages: Sequence[Received]) -> AsyncGenerator[None]:
         """Enter messages that were delivered, before they are completed."""
-        self._completing = Counter(destination_of(message.parked) for message in messages)
+        self._completing = Counter(map(destination_of, messages))
         try:
             await self.tell()
             yield

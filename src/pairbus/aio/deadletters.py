@@ -236,7 +236,7 @@ async def resubmit(
         key = letter.message.message_annotations().get(PARTITION_KEY)
         encoded = relabelled(letter.message, label, datetime.now(UTC))
         try:
-            await target.send(destination, [Outgoing(encoded, label.session_id, key if isinstance(key, str) else None)])
+            await target.send(destination, Outgoing([encoded], label.session_id, key if isinstance(key, str) else None))
         except Exception as error:
             if target.facts(error).cause not in _ITS_OWN:
                 raise

@@ -100,7 +100,7 @@ class Mover:
         report = Report()
         report.add(self._done)
         for message, reason in self._shelved.values():
-            tally = report.of(destination_of(message.parked))
+            tally = report.of(destination_of(message))
             tally.waiting[reason] += 1
             tally.note_age(message.enqueued_at)
         return report
@@ -166,7 +166,7 @@ class Mover:
             cancel(receiving)  # what was on its way goes back when its lock ends
             cancel(stopping)
         parked_at = [each.enqueued_at for each in burst if each.enqueued_at is not None]
-        operation.done([each.parked.size for each in burst], oldest_at=min(parked_at, default=None))
+        operation.done([each.size for each in burst], oldest_at=min(parked_at, default=None))
         return burst
 
     async def _carry(self, received: Sequence[Received]) -> None:
@@ -184,7 +184,7 @@ class Mover:
             await renewing
 
     async def _carry_out(self, under_way: dict[int, Received]) -> None:
-        burst = [each.parked for each in under_way.values()]
+        burst = list(under_way.values())
         others: Sequence[Parked] = ()
         if keeps_order(burst):
             try:
@@ -203,7 +203,7 @@ class Mover:
             now=self._monotonic(),
         )
         outcomes = await asyncio.gather(
-            self._complete([under_way[parked.sequence_number] for parked in planned.sent_before], under_way),
+            self._complete(planned.sent_before, under_way),
             self._decide(planned.decided, under_way),
             *(self._deliver(lane, under_way) for lane in planned.lanes),
             return_exceptions=True,  # a bug in one lane must not leave the others to themselves
@@ -234,34 +234,30 @@ class Mover:
 
     # --- sending -------------------------------------------------------------------------------------------------
 
-    async def _deliver(self, lane: Lane, under_way: dict[int, Received]) -> None:
+    async def _deliver(self, lane: Lane[Received], under_way: dict[int, Received]) -> None:
         while batch := lane.next_batch():
-            numbers = [each.parked.sequence_number for each in batch]
-            messages = [under_way[number] for number in numbers]
-            error = await self._send(lane.destination, batch, messages)
+            error = await self._send(lane.destination, batch)
             if error is None:
+                messages = [each.parked for each in batch]
                 lane.accepted(batch, self._destinations)
                 self._note_delivered(lane.destination, messages)
                 await self._complete(messages, under_way)
                 continue
             facts = self._target.facts(error)
             if facts.in_doubt:
-                _remember(self._doubtful, numbers)
+                _remember(self._doubtful, (each.parked.sequence_number for each in batch))
             decided = lane.failed(batch, facts, self._destinations, self._monotonic())
             await self._decide(decided, under_way)
 
-    async def _send(
-        self, destination: str, batch: Sequence[Outbound], messages: Sequence[Received]
-    ) -> Exception | None:
-        labels = [each.label for each in batch]
+    async def _send(self, destination: str, batch: Sequence[Outbound[Received]]) -> Exception | None:
+        carriers = ()
         if self._instrument.traces:  # which may add a trace's context to messages that have none
             labels = [_full_label(each) for each in batch]
             carriers = [dict(label.application_properties) for label in labels]
-            labels = [
-                replace(label, application_properties=carrier) for label, carrier in zip(labels, carriers, strict=True)
+            batch = [
+                Outbound(each.parked, replace(label, application_properties=carrier))
+                for each, label, carrier in zip(batch, labels, carriers, strict=True)
             ]
-        else:
-            carriers = ()
         operation = self._instrument.begin(
             self._target.namespace,
             destination,
@@ -273,15 +269,14 @@ class Mover:
         )
         try:
             now = self._utc()
-            outgoing = [
-                Outgoing(message.restored(label, now), label.session_id, message.parked.partition_key)
-                for message, label in zip(messages, labels, strict=True)
-            ]
-            await self._target.send(destination, outgoing)
+            payloads = [each.parked.restored(each.label, now) for each in batch]
+            await self._target.send(
+                destination, Outgoing(payloads, batch[0].label.session_id, batch[0].parked.partition_key)
+            )
         except Exception as error:  # noqa: BLE001 (the rules say what becomes of the messages)
             operation.failed(error, in_doubt=self._target.facts(error).in_doubt)
             return error
-        operation.done([len(each.payload) for each in outgoing])
+        operation.done(list(map(len, payloads)))
         return None
 
     def _note_delivered(self, destination: str, messages: Sequence[Received]) -> None:
@@ -316,17 +311,16 @@ class Mover:
                     self._sent.pop(number, None)
                 elif number not in self._doubtful:  # it comes again, here or to another syphon, which would send it
                     _remember(self._doubtful, [number])
-                    self._done.of(destination_of(message.parked)).duplicates_suspected += 1
+                    self._done.of(destination_of(message)).duplicates_suspected += 1
 
-    async def _decide(self, decided: Iterable[Decided], under_way: dict[int, Received]) -> None:
+    async def _decide(self, decided: Iterable[Decided[Received]], under_way: dict[int, Received]) -> None:
         """Let messages wait, or dead-letter them."""
         dead: dict[tuple[DeadLetter, str], list[Received]] = {}
         for each in decided:
-            message = under_way[each.parked.sequence_number]
             if isinstance(each.ruling, DeadLetter):
-                dead.setdefault((each.ruling, destination_of(each.parked)), []).append(message)
+                dead.setdefault((each.ruling, destination_of(each.parked)), []).append(each.parked)
             else:
-                self._put_on_shelf(message, each.ruling, under_way)
+                self._put_on_shelf(each.parked, each.ruling, under_way)
         for (ruling, destination), messages in dead.items():
             answers = await self._settle(Kind.DEAD_LETTER, messages, ruling, destination or None)
             for message, error in zip(messages, answers, strict=True):
@@ -391,7 +385,7 @@ def _remember(numbers: dict[int, None], more: Iterable[int]) -> None:
         del numbers[next(iter(numbers))]
 
 
-def _full_label(outbound: Outbound) -> Label:
+def _full_label(outbound: Outbound[Received]) -> Label:
     """Return the label of a message with its application properties, which a transport need not have read."""
     routed = route(outbound.parked.label)
     return routed.label if isinstance(routed, Deliver) else outbound.label

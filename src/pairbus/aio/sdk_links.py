@@ -154,15 +154,14 @@ class EntityLink(Link):
         else:
             await self.sender.send_messages(message)
 
-    async def send(self, messages: Sequence[Outgoing]) -> None:
+    async def send(self, outgoing: Outgoing) -> None:
         """Send encoded messages as one batch."""
         batch = await self.sender.create_message_batch()
         inside = cast("Any", batch)
-        inside._message[5].extend(message.payload for message in messages)
-        inside._count = len(messages)
-        first = messages[0]
+        inside._message[5].extend(outgoing.payloads)
+        inside._count = len(outgoing.payloads)
         inside._amqp_transport.set_batch_envelope_properties(
-            inside._message, None, first.session_id, first.partition_key
+            inside._message, None, outgoing.session_id, outgoing.partition_key
         )
         await self.sender.send_messages(batch)
         self.last_used = asyncio.get_running_loop().time()

@@ -86,7 +86,7 @@ class SdkTransport:
 
     # --- sending -------------------------------------------------------------------------------------------------
 
-    async def send(self, destination: str, batch: Sequence[Outgoing]) -> None:
+    async def send(self, destination: str, batch: Outgoing) -> None:
         """Send messages as one batch."""
         self._close_rested()
         entity = self._entities.setdefault(entity_key(destination), _Entity())
@@ -314,10 +314,12 @@ def _received(link: QueueLink, message: ServiceBusReceivedMessage, payload: byte
     except AmqpError as error:  # then it has no destination that anybody can read (Y3)
         _LOGGER.warning("message %s of a backlog queue cannot be read: %s", message.sequence_number, error)
         payload = b""
-    parked = Parked(message.sequence_number or 0, label, len(payload), partition_key)
     locked_until = message.locked_until_utc
     assert locked_until is not None  # noqa: S101 (peek-lock, and no session)
-    return Received(parked, payload, locked_until, enqueued_at, _Handle(link, message))
+    return Received(
+        message.sequence_number or 0, label, len(payload), partition_key,
+        payload=payload, locked_until=locked_until, enqueued_at=enqueued_at, handle=_Handle(link, message),
+    )  # fmt: skip
 
 
 def _browsed(message: ServiceBusReceivedMessage) -> Parked:

@@ -18,15 +18,14 @@ from pairbus.core.routing import DeadLetter
 from pairbus.core.verdict import ErrorFacts
 
 
-@dataclass(slots=True, eq=False)
-class Received:
+@dataclass(slots=True, eq=False, kw_only=True)
+class Received(Parked):
     """A message of a backlog queue, under a lock of the transport that received it.
 
     :ivar payload: the message, encoded as it came.
     :ivar handle: what its transport needs to settle it.
     """
 
-    parked: Parked
     payload: bytes
     locked_until: datetime
     enqueued_at: datetime | None
@@ -36,17 +35,12 @@ class Received:
         """Encode it with the label that it had before it was parked, as its sender would send it now."""
         return relabelled(Message(self.payload), label, now)
 
-    @property
-    def sequence_number(self) -> int:
-        """Its number in its backlog queue."""
-        return self.parked.sequence_number
-
 
 @dataclass(slots=True)
 class Outgoing:
-    """A message to send: encoded, and what a broker wants to know of the whole batch."""
+    """Messages to send as one batch: encoded, and what they have in common that a broker wants to know."""
 
-    payload: bytes
+    payloads: Sequence[bytes]
     session_id: str | None = None
     partition_key: str | None = None
 
@@ -82,8 +76,8 @@ class Transport(Protocol):
         """Look at all messages of a queue up to this sequence number, those under lock too."""
         ...
 
-    async def send(self, destination: str, batch: Sequence[Outgoing]) -> None:
-        """Send messages, all or none, to a queue or topic; one session and one partition key in a batch."""
+    async def send(self, destination: str, batch: Outgoing) -> None:
+        """Send messages, all or none, to a queue or topic."""
         ...
 
     async def settle(self, queue: str, messages: Sequence[Received], settlement: Settlement) -> Answers:

@@ -7,7 +7,8 @@ independent of each other. The drivers, in the application, on Spark and in the 
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from operator import attrgetter
+from typing import Generic, TypeAlias, TypeVar
 
 from pairbus.core.envelope import SESSION_ID, Label
 from pairbus.core.naming import entity_key
@@ -42,36 +43,39 @@ class Parked:
         return SESSION_ID in properties or SESSION_ID.encode() in properties
 
 
+P = TypeVar("P", bound=Parked)
+
+
 @dataclass(slots=True)
-class Outbound:
+class Outbound(Generic[P]):
     """One message on its way to its destination, with the label it gets there."""
 
-    parked: Parked
+    parked: P
     label: Label
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(Generic[P]):
     """A message that is not sent, and what becomes of it instead."""
 
-    parked: Parked
+    parked: P
     ruling: Ruling
 
 
 @dataclass(slots=True)
-class Lane:
+class Lane(Generic[P]):
     """The messages of a burst for one destination that must keep their order, sent in batches."""
 
     destination: str
     batch_limit: int
-    _waiting: list[Outbound] = field(default_factory=list[Outbound], init=False)
+    _waiting: list[Outbound[P]] = field(default_factory=list[Outbound[P]], init=False)
     _one_by_one: int = field(default=0, init=False)
 
-    def add(self, message: Outbound) -> None:
+    def add(self, message: Outbound[P]) -> None:
         """Append a message."""
         self._waiting.append(message)
 
-    def next_batch(self) -> Sequence[Outbound]:
+    def next_batch(self) -> Sequence[Outbound[P]]:
         """Return the messages to send now, none when the lane is done. The same until told how it ended."""
         if self._one_by_one:
             return self._waiting[:1]
@@ -83,14 +87,14 @@ class Lane:
             end += 1
         return self._waiting[:end]
 
-    def accepted(self, batch: Sequence[Outbound], destinations: Destinations) -> None:
+    def accepted(self, batch: Sequence[Outbound[P]], destinations: Destinations) -> None:
         """Note that the destination took the batch; its messages may be completed."""
         destinations.accepted(self.destination)
         self._drop(len(batch))
 
     def failed(
-        self, batch: Sequence[Outbound], facts: ErrorFacts, destinations: Destinations, now: float
-    ) -> Sequence[Decided]:
+        self, batch: Sequence[Outbound[P]], facts: ErrorFacts, destinations: Destinations, now: float
+    ) -> Sequence[Decided[P]]:
         """Note how a batch failed, and return the messages about which that decides."""
         about_one_message = facts.cause in (Cause.TOO_LARGE, Cause.BAD_ARGUMENT)
         if about_one_message and len(batch) > 1:
@@ -110,7 +114,7 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Generic[P]):
     """What to do with a burst.
 
     :ivar sent_before: messages that an earlier burst of this syphon sent and could not complete: complete them.
@@ -118,9 +122,9 @@ class Plan:
     :ivar lanes: messages to send.
     """
 
-    sent_before: Sequence[Parked]
-    decided: Sequence[Decided]
-    lanes: Sequence[Lane]
+    sent_before: Sequence[P]
+    decided: Sequence[Decided[P]]
+    lanes: Sequence[Lane[P]]
 
 
 class Shelf:
@@ -167,18 +171,18 @@ _Session: TypeAlias = tuple[str, str]
 
 def keeps_order(burst: Iterable[Parked]) -> bool:
     """Tell whether the burst has messages of sessions, so that :func:`plan` needs to know what else is there (Y5)."""
-    return any(_session_of(message) is not None for message in burst)
+    return any(message.names_session and _session_of(message) is not None for message in burst)
 
 
 def plan(
-    burst: Iterable[Parked],
+    burst: Iterable[P],
     *,
     others: Iterable[Parked] = (),
     sent_before: Collection[int] = (),
     destinations: Destinations,
     batch_limit: int,
     now: float,
-) -> Plan:
+) -> Plan[P]:
     """Plan a burst.
 
     :param others: what a browse of the queue shows beside the burst, up to the burst's last message: messages
@@ -186,12 +190,12 @@ def plan(
         earlier ones of its session, whoever has them (Y5).
     :param sent_before: sequence numbers of messages that this syphon has sent and not yet completed.
     """
-    messages = sorted(burst, key=lambda message: message.sequence_number)
-    earliest = _earliest(others, {message.sequence_number for message in messages})
-    done: list[Parked] = []
-    decided: list[Decided] = []
-    lanes: dict[tuple[str, str | None, str | None], Lane] = {}
-    last: tuple[Deliver, str | None, Lane] | None = None
+    messages = sorted(burst, key=attrgetter("sequence_number"))
+    earliest = _earliest(others, {message.sequence_number for message in messages}) if others else {}
+    done: list[P] = []
+    decided: list[Decided[P]] = []
+    lanes: dict[tuple[str, str | None, str | None], Lane[P]] = {}
+    last: tuple[Deliver, str | None, Lane[P]] | None = None
     for message in messages:
         if sent_before and message.sequence_number in sent_before:
             done.append(message)
@@ -213,7 +217,7 @@ def plan(
         else:
             lane = lanes.get((key, session, message.partition_key))
             if lane is None:
-                lane = lanes[key, session, message.partition_key] = Lane(routed.destination, batch_limit)
+                lane = lanes[key, session, message.partition_key] = Lane[P](routed.destination, batch_limit)
             lane.add(Outbound(message, routed.label))
             if session is None:
                 last = routed, message.partition_key, lane

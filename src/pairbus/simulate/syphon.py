@@ -137,7 +137,7 @@ class Pump:
 
         return (yield from self._call(Kind.PEEK, peek))
 
-    def _deliver(self, lane: Lane, under_way: set[int]) -> Running[None]:
+    def _deliver(self, lane: Lane[Parked], under_way: set[int]) -> Running[None]:
         while batch := lane.next_batch():
             answer = yield from self._send(lane.destination, batch)
             if answer is not None:
@@ -150,7 +150,7 @@ class Pump:
                 yield from self._complete(message.parked.sequence_number)
                 under_way.discard(message.parked.sequence_number)
 
-    def _send(self, destination: str, batch: Sequence[Outbound]) -> Running[ErrorFacts | None]:
+    def _send(self, destination: str, batch: Sequence[Outbound[Parked]]) -> Running[ErrorFacts | None]:
         pair = self._pair
         messages = [replace(self._messages[out.parked.sequence_number], label=out.label) for out in batch]
         origins = [Origin(self._queue, out.parked.sequence_number) for out in batch]
@@ -189,7 +189,7 @@ class Pump:
         else:
             self._pair.history.add(self._who, NOT_COMPLETED, message.id, answer.error)
 
-    def _settle(self, decided: Iterable[Decided], under_way: set[int]) -> Running[None]:
+    def _settle(self, decided: Iterable[Decided[Parked]], under_way: set[int]) -> Running[None]:
         for each in decided:
             number, ruling = each.parked.sequence_number, each.ruling
             under_way.discard(number)

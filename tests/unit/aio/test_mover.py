@@ -510,7 +510,7 @@ async def test_a_tracer_may_add_its_context_to_messages() -> None:
     send = bench.target.send
 
     async def watching(destination: str, batch: Any) -> None:
-        sent.extend(each.payload for each in batch)
+        sent.extend(batch.payloads)
         await send(destination, batch)
 
     bench.target.send = watching

@@ -99,8 +99,8 @@ def test_what_is_cut_is_what_is_decoded_and_encoded_anew(payload: bytes) -> None
     assert received.sequence_number == 7
     assert received.locked_until == Timestamp(1_700_000_060_000).to_datetime()
     assert received.enqueued_at == read(message).enqueued_at
-    assert received.parked.routed == Deliver(routed.destination, PLAIN)
-    assert received.parked.label == read(message).label
+    assert received.routed == Deliver(routed.destination, PLAIN)
+    assert received.label == read(message).label
     general, quick = Message(relabelled(message, routed.label, NOW)), Message(received.restored(PLAIN, NOW))
     assert quick.header() == general.header()
     assert quick.message_annotations() == general.message_annotations() == {}

@@ -28,15 +28,15 @@ def facts(cause: Cause) -> ErrorFacts:
     return ErrorFacts(cause, RuntimeError("no"))
 
 
-def numbers(messages: Sequence[Parked] | Sequence[Outbound]) -> list[int]:
+def numbers(messages: Sequence[Parked] | Sequence[Outbound[Parked]]) -> list[int]:
     return [(each.parked if isinstance(each, Outbound) else each).sequence_number for each in messages]
 
 
-def decided(rulings: Sequence[Decided]) -> dict[int, object]:
+def decided(rulings: Sequence[Decided[Parked]]) -> dict[int, object]:
     return {each.parked.sequence_number: each.ruling for each in rulings}
 
 
-def lanes_of(*messages: Parked, limit: int = 1000) -> list[Lane]:
+def lanes_of(*messages: Parked, limit: int = 1000) -> list[Lane[Parked]]:
     return list(plan(messages, destinations=destinations(), batch_limit=limit, now=0.0).lanes)
 
 

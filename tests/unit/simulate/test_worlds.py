@@ -142,9 +142,9 @@ def test_y3_strangers_are_dead_lettered() -> None:
 
 
 def _complete_before_send(
-    deliver: Callable[[syphon.Pump, Lane, set[int]], Running[None]],
-) -> Callable[[syphon.Pump, Lane, set[int]], Running[None]]:
-    def buggy(self: syphon.Pump, lane: Lane, under_way: set[int]) -> Running[None]:
+    deliver: Callable[[syphon.Pump, Lane[Parked], set[int]], Running[None]],
+) -> Callable[[syphon.Pump, Lane[Parked], set[int]], Running[None]]:
+    def buggy(self: syphon.Pump, lane: Lane[Parked], under_way: set[int]) -> Running[None]:
         for message in lane.next_batch():
             yield from self._complete(message.parked.sequence_number)  # pyright: ignore[reportPrivateUsage]
         yield from deliver(self, lane, under_way)
@@ -270,10 +270,10 @@ def test_giving_up_a_message_that_could_be_delivered_later_is_noticed(monkeypatc
 
 
 def test_sending_again_what_was_accepted_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Lane.accepted
+    original = Lane[Parked].accepted
     seen: set[int] = set()
 
-    def once_more(self: Lane, batch: list[Outbound], destinations: Destinations) -> None:
+    def once_more(self: Lane[Parked], batch: list[Outbound[Parked]], destinations: Destinations) -> None:
         if batch[0].parked.sequence_number in seen:
             original(self, batch, destinations)
         seen.add(batch[0].parked.sequence_number)

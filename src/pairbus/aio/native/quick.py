@@ -20,7 +20,6 @@ from pairbus.aio.transport import Received
 from pairbus.amqp import AmqpError
 from pairbus.amqp.message import Message, encode_header
 from pairbus.amqp.sections import Header
-from pairbus.core.burst import Parked
 from pairbus.core.envelope import PATH, Label
 from pairbus.core.routing import Deliver
 
@@ -70,22 +69,34 @@ class Head(NamedTuple):
 _heads: dict[bytes, Head] = {}
 
 
-class PlainParked(Parked):
-    """A plain message; its label is read only if somebody wants to know it.
+class PlainReceived(Received):
+    """A plain message under lock; its label is read only if somebody wants to know it.
 
     :ivar properties_at: where its application properties begin.
     :ivar path_end: where the first of them ends, which is the destination.
     """
 
-    __slots__ = ("_deliver", "head", "path_end", "payload", "properties_at")
+    __slots__ = ("_deliver", "head", "path_end", "properties_at")
 
     def __init__(  # noqa: PLR0917 (made once for each message)
-        self, number: int, payload: bytes, deliver: Deliver, head: Head, properties_at: int, path_end: int
+        self,
+        number: int,
+        payload: bytes,
+        deliver: Deliver,
+        head: Head,
+        properties_at: int,
+        path_end: int,
+        locked_until: datetime,
+        enqueued_at: datetime,
+        handle: object,
     ) -> None:
         self.sequence_number = number
         self.size = len(payload)
         self.partition_key = None
         self.payload = payload
+        self.locked_until = locked_until
+        self.enqueued_at = enqueued_at
+        self.handle = handle
         self.head = head
         self.properties_at = properties_at
         self.path_end = path_end
@@ -106,19 +117,11 @@ class PlainParked(Parked):
         """It is of no session."""
         return False
 
-
-class PlainReceived(Received):
-    """A plain message under lock."""
-
-    __slots__ = ()
-
     def restored(self, label: Label, now: datetime) -> bytes:
         """Cut out what parking has added; all other bytes are carried as they are."""
         if label is not PLAIN:
             return super().restored(label, now)
-        parked = self.parked
-        assert isinstance(parked, PlainParked)  # noqa: S101 (made below)
-        payload, at, end, head = self.payload, parked.properties_at, parked.path_end, parked.head
+        payload, at, end, head = self.payload, self.properties_at, self.path_end, self.head
         if payload[at + 3] == 0xC1:
             count = payload[at + 5] - 2
             others = b"\x00\x53\x74\xc1" + bytes((payload[at + 4] - (end - at - 6), count))
@@ -171,8 +174,7 @@ def _read(payload: bytes, handle: object) -> PlainReceived | None:
     deliver = _deliver(payload[path_at:path_end])
     if deliver is None or not _is_body(payload, end, len(payload)):
         return None
-    parked = PlainParked(number, payload, deliver, head, at, path_end)
-    return PlainReceived(parked, payload, _moment(locked), _moment(enqueued), handle)
+    return PlainReceived(number, payload, deliver, head, at, path_end, _moment(locked), _moment(enqueued), handle)
 
 
 def _learn_head(payload: bytes) -> Head | None:

@@ -75,14 +75,13 @@ class NativeTransport:
 
     # --- sending -------------------------------------------------------------------------------------------------
 
-    async def send(self, destination: str, batch: Sequence[Outgoing]) -> None:
+    async def send(self, destination: str, batch: Outgoing) -> None:
         """Send messages as one batch."""
         link = await self._sender(destination)
-        if len(batch) == 1:
-            await link.deliver(batch[0].payload, 0, self._seconds)
+        if len(batch.payloads) == 1:
+            await link.deliver(batch.payloads[0], 0, self._seconds)
         else:
-            payload = build_batch([each.payload for each in batch], _envelope(batch[0]))
-            await link.deliver(payload, BATCH_FORMAT, self._seconds)
+            await link.deliver(build_batch(batch.payloads, _envelope(batch)), BATCH_FORMAT, self._seconds)
 
     async def _sender(self, destination: str) -> SendingLink:
         slot = self._destinations.get(key := entity_key(destination))
@@ -244,13 +243,13 @@ def _is_timeout(error: Exception) -> bool:
     return sdk.facts(error).cause in IN_DOUBT
 
 
-def _envelope(first: Outgoing) -> bytes:
+def _envelope(batch: Outgoing) -> bytes:
     """Return what a broker wants to know of a whole batch, if there is anything."""
-    if first.session_id is None and first.partition_key is None:
+    if batch.session_id is None and batch.partition_key is None:
         return b""
     return build_message(
-        message_annotations={Symbol("x-opt-partition-key"): first.partition_key} if first.partition_key else None,
-        properties=Properties(group_id=first.session_id) if first.session_id is not None else None,
+        message_annotations={Symbol("x-opt-partition-key"): batch.partition_key} if batch.partition_key else None,
+        properties=Properties(group_id=batch.session_id) if batch.session_id is not None else None,
     )
 
 
@@ -273,8 +272,10 @@ def _received(queue: str, delivery: DeliveryReceived) -> Received:
     except AmqpError as error:  # then it has no destination that anybody can read (Y3)
         _LOGGER.warning("message %s of %s cannot be read: %s", number, queue, error)
         payload = b""
-    parked = Parked(number, label, len(delivery.payload), partition_key)
-    return Received(parked, payload, Timestamp(locked_until).to_datetime(), enqueued_at, delivery)
+    return Received(
+        number, label, len(delivery.payload), partition_key,
+        payload=payload, locked_until=Timestamp(locked_until).to_datetime(), enqueued_at=enqueued_at, handle=delivery,
+    )  # fmt: skip
 
 
 def _browsed(payload: bytes) -> Parked:
