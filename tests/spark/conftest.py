@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,14 +13,14 @@ from pairbus.spark.session import spark_session
 # code Java keeps room for less code than the plans of the tables need, and would compile them again and again.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m")
 
+TABLES = ("test_tables.py", "test_tables_real.py")
 LONGEST = (
     "test_tables_generated.py",
     "test_connector.py",
     "test_demo.py",
     "test_connector_streams.py",
     "test_connector_example.py",
-    "test_tables.py",
-    "test_tables_real.py",
+    *TABLES,
 )
 
 
@@ -29,9 +30,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     A file's tests are one worker's, and so are those of the tables: Spark has compiled their plans by then.
     """
-    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
-    for item in items:
-        together = "tables" if item.path.name in {"test_tables.py", "test_tables_real.py"} else item.path.stem
+    ours = [item for item in items if item.path.parent == Path(__file__).parent]  # pytest hands in those of others, too
+    ours.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+    items[:] = ours + [item for item in items if item.path.parent != Path(__file__).parent]
+    for item in ours:
+        together = "tables" if item.path.name in TABLES else item.path.stem
         item.add_marker(pytest.mark.xdist_group(together))
 
 

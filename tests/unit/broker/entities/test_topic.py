@@ -426,6 +426,23 @@ def test_duplicates_are_left_out_also_after_a_restart() -> None:
     assert world.names("all") == ["a", "new"]
 
 
+def test_a_duplicate_of_a_message_that_is_refused_is_refused_too_and_the_id_is_free_again() -> None:
+    world = World(requires_duplicate_detection=True)
+    world.subscribe("all")
+    same = Properties(message_id="1")
+    topic, before = world.topics.get("orders"), len(world.answers)
+    topic.send([read_incoming(payload("lost", properties=same))], world.now, world.answer)
+    world.store.full = True
+    world.store.flush()
+    topic.send([read_incoming(payload("again", properties=same))], world.now, world.answer)
+    world.commit()
+    assert [refused is not None for refused in world.answers[before:]] == [True, True]
+    world.send("new", properties=same)
+    assert world.send("new again", properties=same) == [0]
+    assert world.names("all") == ["new"]
+    assert world.is_balanced()
+
+
 # --- forwarding ------------------------------------------------------------------------------------------------------
 
 
