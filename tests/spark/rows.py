@@ -6,14 +6,14 @@ import itertools
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from pairbus.core.ledger import Kind, MeteredBy, Outcome, Record, Stage
 from pairbus.core.pricing import Plan, Tier
 from pairbus.spark import ledger
+from pairbus.spark.frames import frame_of
 from pairbus.spark.schemas import LINES, Table
 
 PLAN = Plan("tiny", "USD", date(2026, 1, 1), 0, (Tier(5_000, 0), Tier(40_000, 800_000_000), Tier(None, 500_000_000)))
@@ -60,17 +60,13 @@ def by_broker(seconds: float, kind: Kind, messages: int, stage: Stage = Stage.DI
 
 def lines(spark: SparkSession, texts: Iterable[str]) -> DataFrame:
     """Make a frame of lines."""
-    return frame(spark, [(text, "ledger.jsonl", "s") for text in texts], LINES)
-
-
-def frame(spark: SparkSession, values: list[tuple[Any, ...]], schema: StructType | str) -> DataFrame:
-    """Make a frame of rows."""
-    return cast("Any", spark).createDataFrame(values, schema)
+    return frame_of(spark, [{"value": text, "file": "ledger.jsonl", "source": "s"} for text in texts], LINES)
 
 
 def silver(spark: SparkSession, records: Iterable[Record], **aliases: str) -> DataFrame:
-    """Make a frame of records."""
-    return ledger.silver(ledger.bronze(lines(spark, [each.to_json() for each in records])), aliases)
+    """Make a frame of records: few, as the tables would read them."""
+    made = ledger.silver(ledger.bronze(lines(spark, [each.to_json() for each in records])), aliases)
+    return made.coalesce(1).localCheckpoint()
 
 
 def write(directory: Path, name: str, records: Iterable[Record]) -> Path:

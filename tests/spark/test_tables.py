@@ -7,12 +7,13 @@ from datetime import date, datetime
 
 import pytest
 from pyspark.sql import SparkSession
-from tests.spark.rows import at, by_broker, frame, lines, naive, pick, record, rows, silver, turn
+from tests.spark.rows import at, by_broker, lines, naive, pick, record, rows, silver, turn
 
 from pairbus.core.ledger import Kind, Outcome, Record, Stage
 from pairbus.core.pricing import Plan, Tier
 from pairbus.errors import LedgerError
 from pairbus.spark import availability, backlog, costs, ledger
+from pairbus.spark.frames import frame_of
 from pairbus.spark.schemas import AVAILABILITY_DAILY, BACKLOG_MINUTELY, BACKLOG_OPEN, CLIENT_VS_BROKER, OUTAGES
 
 pytestmark = pytest.mark.usefixtures("small")
@@ -90,7 +91,7 @@ def test_k2_tiers_and_the_free_quota_are_the_months(spark: SparkSession) -> None
         (naive(48 * hour), "app", "send", 101, 101, 2),  # April
     ]
     assert plan.charge(180) == 26 + 14 + 90
-    before = frame(spark, [(date(2026, 4, 1), 100)], "month DATE, charged BIGINT")
+    before = frame_of(spark, [{"month": date(2026, 4, 1), "charged": 100}], "month DATE, charged BIGINT")
     later = costs.cost_hourly(costs.counted_once(costs.usage_hourly(silver(spark, records[-1:]))), plan, before)
     assert pick(later, ["nanos"]) == [(2 * 50 + 51,)]
 
@@ -153,7 +154,7 @@ def test_k2_a_message_by_way_of_the_backlog_costs_four(spark: SparkSession) -> N
 
 
 def _told(spark: SparkSession, records: list[Record]) -> tuple[list[tuple[object, ...]], list[tuple[object, ...]]]:
-    told = silver(spark, records).cache()
+    told = silver(spark, records)
     attempts = availability.attempts(told)
     outages = availability.outages(told, attempts, backlog.flows(told)).cache()
     return rows(outages, OUTAGES), rows(availability.availability_daily(attempts, outages), AVAILABILITY_DAILY)
@@ -233,7 +234,7 @@ def test_k3_the_backlog_by_the_minute(spark: SparkSession) -> None:
         record(250, Kind.SEND, messages=1),
     ]
     told = silver(spark, records)
-    days = frame(spark, [(DAY, at(250))], "date DATE, last TIMESTAMP")
+    days = frame_of(spark, [{"date": DAY, "last": at(250)}], "date DATE, last TIMESTAMP")
     minutes = backlog.minutes(backlog.flows(told)).cache()
     found = rows(backlog.backlog_minutely(minutes, days), BACKLOG_MINUTELY)
     assert [row[2:8] for row in found] == [
@@ -250,12 +251,13 @@ def test_k3_the_backlog_by_the_minute(spark: SparkSession) -> None:
 
 def test_k3_a_day_begins_with_what_the_day_before_has_left(spark: SparkSession) -> None:
     tomorrow = date(2026, 3, 31)
-    carried = frame(spark, [("contoso", "orders", at(130), 4, DAY)], BACKLOG_OPEN.schema)
+    left = {"namespace": "contoso", "destination": "orders", "parked_at": at(130), "messages": 4, "date": DAY}
+    carried = frame_of(spark, [left], BACKLOG_OPEN.schema)
     half = 12 * 3600.0
     told = silver(
         spark, [record(half + 61, Kind.SEND, Stage.SYPHON, messages=3, entity="orders", destination="orders")]
     )
-    days = frame(spark, [(tomorrow, at(half + 70))], "date DATE, last TIMESTAMP")
+    days = frame_of(spark, [{"date": tomorrow, "last": at(half + 70)}], "date DATE, last TIMESTAMP")
     minutes = backlog.minutes(backlog.flows(told, carried)).cache()
     found = rows(backlog.backlog_minutely(minutes, days), BACKLOG_MINUTELY)
     assert [row[2:7] for row in found] == [

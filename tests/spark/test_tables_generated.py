@@ -37,8 +37,8 @@ def ledgers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def made(spark: SparkSession, ledgers: Path, tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    """The tables, made in one go."""
-    tables = Tables(spark, str(tmp_path_factory.mktemp("tables") / "all"), SETTINGS)
+    """The tables, made in one go, and each by several tasks."""
+    tables = Tables(spark, str(tmp_path_factory.mktemp("tables") / "all"), SETTINGS, few_bytes=0)
     tables.update([str(ledgers)])
     return tables
 
@@ -92,7 +92,7 @@ def test_k3_what_is_no_ledger_is_named(spark: SparkSession, tmp_path: Path) -> N
 def test_k3_day_after_day_gives_what_all_at_once_gives(
     spark: SparkSession, made: Tables, ledgers: Path, tmp_path: Path
 ) -> None:
-    """Late records, an outage over midnight and a backlog that is carried over come out the same."""
+    """Late records, an outage over midnight and a backlog that is carried over come out the same; so does one task."""
     arriving = tmp_path / "arriving"
     arriving.mkdir()
     tables = Tables(spark, str(tmp_path / "out"), SETTINGS)
@@ -103,6 +103,8 @@ def test_k3_day_after_day_gives_what_all_at_once_gives(
         assert tables.update([str(arriving)]) == len(files)
     for table in GOLD:
         assert rows(tables.read(table), table) == rows(made.read(table), table), table.name
+        files = [Path(file).parent for file in tables.read(table).inputFiles()]
+        assert len(files) == len(set(files)), f"{table.name} has a day of several files"
 
 
 def test_k3_a_new_day_costs_only_the_new_day(spark: SparkSession, tmp_path: Path) -> None:

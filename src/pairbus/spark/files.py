@@ -63,6 +63,10 @@ class Files:
         """Tell whether there is something."""
         return bool(self._of(path).exists(self._path(path)))
 
+    def size(self, path: str) -> int:
+        """Return how many bytes it has with all that is in it."""
+        return int(self._of(path).getContentSummary(self._path(path)).getLength())
+
     def delete(self, path: str) -> None:
         """Delete it with all that is in it, if it is there."""
         self._of(path).delete(self._path(path), True)  # noqa: FBT003 (Hadoop's)

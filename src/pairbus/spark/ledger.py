@@ -6,7 +6,7 @@ All of it is DataFrame to DataFrame, and serves a batch and each batch of a stre
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any, Final, cast
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own name for it)
@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own name for it)
 from pairbus.core.ledger import Kind, MeteredBy, Outcome, Stage
 from pairbus.core.naming import TRANSFER
 from pairbus.spark.files import LedgerPath
+from pairbus.spark.frames import frame_of
 from pairbus.spark.schemas import BROKEN, BRONZE, LINES, RECORD, SILVER
 
 _REQUIRED: Final = ("id", "at", "client", "namespace", "entity", "kind", "stage", "outcome")
@@ -31,8 +32,8 @@ NO_OPERATION: Final = (Kind.TURN.value, Kind.DROPPED.value)
 
 def lines_of(spark: SparkSession, files: Sequence[LedgerPath]) -> DataFrame:
     """Read ledger files as lines; what a file's lines have as their source, :func:`source_of` tells."""
-    names = [(name, source_of(file)) for file in files for name in file.names]
-    sources = cast("Any", spark).createDataFrame(names, "file STRING, source STRING")
+    names = [{"file": name, "source": source_of(file)} for file in files for name in file.names]
+    sources = frame_of(spark, names, "file STRING, source STRING")
     text = spark.read.text([file.path for file in files]).select("value", F.col("_metadata.file_path").alias("file"))
     return text.join(F.broadcast(sources), "file", "left").select(*LINES.names)
 

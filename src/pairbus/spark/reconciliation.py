@@ -1,11 +1,11 @@
 """The reconciliation of the syphon's runs, as a table that grows (Y6)."""
 
-# pyright: reportUnknownMemberType=false
-
 from collections.abc import Sequence
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
+
+from pairbus.spark.frames import frame_of
 
 SCHEMA: Final = (
     "at timestamp, queue string, destination string, found long, delivered long, dead_lettered map<string,long>, "
@@ -17,4 +17,4 @@ SCHEMA: Final = (
 def append(spark: SparkSession, table: str, rows: Sequence[dict[str, Any]]) -> None:
     """Append the rows of a run to a Parquet table."""
     if rows:
-        spark.createDataFrame(list(rows), SCHEMA).coalesce(1).write.mode("append").parquet(table)
+        frame_of(spark, rows, SCHEMA).coalesce(1).write.mode("append").parquet(table)

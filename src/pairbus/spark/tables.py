@@ -19,6 +19,7 @@ from pairbus.core.pricing import Plan
 from pairbus.errors import LedgerError
 from pairbus.spark import availability, backlog, costs, ledger
 from pairbus.spark.files import Files
+from pairbus.spark.frames import frame_of
 from pairbus.spark.schemas import (
     AVAILABILITY_DAILY,
     BACKLOG_MINUTELY,
@@ -34,6 +35,8 @@ from pairbus.spark.schemas import (
 
 VERSION: Final = 1
 """Of what the tables mean; when it changes, silver and gold are made again from bronze."""
+FEW_BYTES: Final = 4 * 1024 * 1024
+"""So much of a table is read by one task, and nothing that is made of it needs to be exchanged between tasks."""
 STEPS: Final = ("bronze", "silver", "costs", "backlog", "availability")
 
 Step: TypeAlias = Callable[[str], None]
@@ -61,22 +64,23 @@ class Tables:
     """The tables in one directory.
 
     :param out: a path or address that Spark can write to.
+    :param few_bytes: how much is too little to be shared by several tasks.
     """
 
-    def __init__(self, spark: SparkSession, out: str, settings: Settings) -> None:
+    def __init__(self, spark: SparkSession, out: str, settings: Settings, *, few_bytes: int = FEW_BYTES) -> None:
         self._spark = spark
         self._out = out.rstrip("/")
         self._settings = settings
         self._files = Files(spark)
+        self._few_bytes = few_bytes
 
     def read(self, table: Table, days: Iterable[date] | None = None) -> DataFrame:
         """Return a table, or some days of it; it is empty if it was not made yet."""
-        root = self._path(table)
-        paths = [root] if days is None else [self._day(table, day) for day in days]
-        there = [path for path in paths if self._files.exists(path)]
+        there = self._there(table, days)
         if not there:
-            return cast("Any", self._spark).createDataFrame([], table.schema)
-        return self._spark.read.schema(table.schema).option("basePath", root).parquet(*there)
+            return frame_of(self._spark, [], table.schema)
+        rows = self._spark.read.schema(table.schema).option("basePath", self._path(table)).parquet(*there)
+        return rows.coalesce(1) if self._are_few(there) else rows
 
     @property
     def days(self) -> list[date]:
@@ -148,7 +152,7 @@ class Tables:
             return
         step("silver")
         records = ledger.silver(self.read(BRONZE, touched), self._settings.aliases)
-        self._replace(SILVER, records, touched, gather=False)
+        self._replace(SILVER, records, touched, few=self._are_few(self._there(BRONZE, touched)))
         known = self.days
         step("costs")
         self._refresh_costs([day for day in known if any(_in_month_after(day, first) for first in touched)], known)
@@ -162,10 +166,11 @@ class Tables:
         before = self.read(COST_HOURLY, earlier).groupBy(month).agg(F.sum("charged").alias("charged"))
         usage = costs.usage_hourly(self.read(SILVER, days)).persist(StorageLevel.MEMORY_AND_DISK)
         counted = costs.counted_once(usage).persist(StorageLevel.MEMORY_AND_DISK)
+        few = self._are_few(self._there(SILVER, days))
         try:
-            self._replace(COST_HOURLY, costs.cost_hourly(counted, self._settings.plan, before), days)
-            self._replace(MESSAGE_COST, costs.message_cost(self.read(COST_HOURLY, days)), days)
-            self._replace(CLIENT_VS_BROKER, costs.client_vs_broker(usage), days)
+            self._replace(COST_HOURLY, costs.cost_hourly(counted, self._settings.plan, before), days, few=few)
+            self._replace(MESSAGE_COST, costs.message_cost(self.read(COST_HOURLY, days)), days, few=few)
+            self._replace(CLIENT_VS_BROKER, costs.client_vs_broker(usage), days, few=few)
         finally:
             counted.unpersist()
             usage.unpersist()
@@ -176,16 +181,17 @@ class Tables:
         ends = silver.groupBy("date").agg(F.max("at").alias("last"))
         flows = backlog.flows(silver, self.read(BACKLOG_OPEN, last_before)).persist(StorageLevel.MEMORY_AND_DISK)
         attempts = availability.attempts(silver).persist(StorageLevel.MEMORY_AND_DISK)
+        few = self._are_few(self._there(SILVER, days))
         try:
             step("backlog")
             minutes = backlog.minutes(flows).localCheckpoint()
             ends = ends.localCheckpoint()
-            self._replace(BACKLOG_MINUTELY, backlog.backlog_minutely(minutes, ends), days)
-            self._replace(BACKLOG_OPEN, backlog.backlog_open(minutes, ends), days)
+            self._replace(BACKLOG_MINUTELY, backlog.backlog_minutely(minutes, ends), days, few=few)
+            self._replace(BACKLOG_OPEN, backlog.backlog_open(minutes, ends), days, few=few)
             step("availability")
-            self._replace(OUTAGES, availability.outages(silver, attempts, flows), days)
+            self._replace(OUTAGES, availability.outages(silver, attempts, flows), days, few=few)
             outages = self.read(OUTAGES, days)
-            self._replace(AVAILABILITY_DAILY, availability.availability_daily(attempts, outages), days)
+            self._replace(AVAILABILITY_DAILY, availability.availability_daily(attempts, outages), days, few=few)
         finally:
             attempts.unpersist()
             flows.unpersist()
@@ -203,14 +209,20 @@ class Tables:
         began = None if row is None else cast("date | None", row[0])
         return first if began is None else min(first, began)
 
-    def _replace(self, table: Table, rows: DataFrame, days: Iterable[date], *, gather: bool = True) -> None:
+    def _replace(self, table: Table, rows: DataFrame, days: Iterable[date], *, few: bool) -> None:
         """Write days of a table anew, beside it first; a day that has no rows any more is removed.
 
-        :param gather: write one file a day.
+        Each gets one file, and more only of silver.
+
+        :param few: whether one task can do it.
         """
         aside = f"{self._out}/.new/{table.name}"
         made = rows.select(*table.columns)
-        (made.repartition("date") if gather else made).write.mode("overwrite").partitionBy("date").parquet(aside)
+        if few:
+            made = made.coalesce(1)
+        elif table is not SILVER:
+            made = made.repartition("date")
+        made.write.mode("overwrite").partitionBy("date").parquet(aside)
         for day in days:
             place, made_at = self._day(table, day), f"{aside}/date={day}"
             if self._files.exists(made_at):
@@ -218,6 +230,13 @@ class Tables:
             else:
                 self._files.delete(place)
         self._files.delete(aside)
+
+    def _there(self, table: Table, days: Iterable[date] | None) -> list[str]:
+        paths = [self._path(table)] if days is None else [self._day(table, day) for day in days]
+        return [path for path in paths if self._files.exists(path)]
+
+    def _are_few(self, paths: Iterable[str]) -> bool:
+        return sum(map(self._files.size, paths)) <= self._few_bytes
 
     def _forget(self, sources: set[str]) -> None:
         for day, source in self._parts():
