@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pairbus.spark.session import spark_session
+from pairbus.spark.session import BRIEF, spark_session
 
-# For every Java that the tests start: for minutes on two cores, more threads and better code do not pay. Without better
-# code Java keeps room for less code than the plans of the tables need, and would compile them again and again.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m")
+# For every Java that the tests start.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{BRIEF} -XX:+UseSerialGC")
 
 TABLES = ("test_tables.py", "test_tables_real.py")
 LONGEST = (

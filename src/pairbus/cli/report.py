@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 SHOWN = 10
 """How many outages the terminal shows."""
+SMALL_BYTES = 32_000_000
+"""Up to so much of ledgers, Java has more work with making itself fast than it saves by that."""
 
 _TOLD = {
     "start": "starting Spark",
@@ -79,7 +82,7 @@ def report(
         settings = {"spark.driver.memory": memory}
         if is_local(master):
             settings["spark.sql.shuffle.partitions"] = "8"
-        spark = spark_session("pairbus report", master=master, settings=settings)
+        spark = spark_session("pairbus report", master=master, brief=are_small(ledgers), settings=settings)
         from pairbus.spark.files import Files
         from pairbus.spark.page import render
         from pairbus.spark.report import as_json as plain
@@ -106,6 +109,13 @@ def report(
             f"{read} ledger files read, {facts.records:,} records in the tables, {seconds:.0f} s. "
             f"[bold]The page: {page}[/]", highlight=False, soft_wrap=True,
         )  # fmt: skip
+
+
+def are_small(ledgers: Sequence[str]) -> bool:
+    """Tell whether the ledgers are known to be small: files and directories of this machine, and not patterns."""
+    found = [Path(each) for each in ledgers]
+    files = [file for each in found for file in (each.glob("*") if each.is_dir() else (each,))]
+    return all(each.exists() for each in found) and sum(file.stat().st_size for file in files) <= SMALL_BYTES
 
 
 def _alias(text: str) -> tuple[str, str]:

@@ -213,7 +213,7 @@ async def _engine(wanted: Wanted, accounts: "Accounts", console: Console) -> "As
 
     with console.status("Starting Spark ..."):
         provided = await asyncio.to_thread(is_provided)
-        spark = await asyncio.to_thread(spark_session, "pairbus syphon", master=wanted.master, ui=wanted.ui)
+        spark = await asyncio.to_thread(spark_session, "pairbus syphon", master=wanted.master, ui=wanted.ui, brief=True)
     try:
         from pairbus.spark.desk import Desk
         from pairbus.spark.syphon import SparkEngine

@@ -38,18 +38,27 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
 }
 """What all sessions have; settings that are asked for win."""
+BRIEF: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+"""Java's options for a run of a minute or two, or with little to do for Java: it compiles once, quickly, and keeps all
+that it has compiled. Compiling well takes as much of the processor as the work itself until it pays."""
 KEPT_LOGS: Final = 10
 _FAILURE: Final = re.compile(r"(Exception|Error)\b")
 
 
 def spark_session(
-    app_name: str, *, master: str = "local[*]", ui: bool = False, settings: Mapping[str, str] | None = None
+    app_name: str,
+    *,
+    master: str = "local[*]",
+    ui: bool = False,
+    brief: bool = False,
+    settings: Mapping[str, str] | None = None,
 ) -> "SparkSession":
     """Return a Spark session: the one that is active, or else a new one.
 
     :param master: ``local[*]``, ``local-cluster[…]``, ``spark://…``, ``k8s://…`` or ``yarn``; of no meaning when
         Spark is already there, as after ``spark-submit``.
     :param ui: whether Spark's web page is served.
+    :param brief: whether Java will not have much to do, so that it is started with :data:`BRIEF`.
     :param settings: more settings of Spark. They are no place for secrets: Spark shows them in its process's arguments.
     :raises SparkUnavailableError: Spark or Java is not installed, or Spark does not start.
     """
@@ -69,7 +78,7 @@ def spark_session(
         for name, value in _of_this_machine(master).items():
             conf.setIfMissing(name, value)
         if SparkContext._gateway is None:  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001 (none started yet)
-            _start(conf, master)
+            _start(conf, master, BRIEF if brief else "")
     return SparkSession.builder.config(conf=conf).getOrCreate()
 
 
@@ -107,7 +116,7 @@ def _of_this_machine(master: str) -> Mapping[str, str]:
     }
 
 
-def _start(conf: "SparkConf", master: str) -> None:
+def _start(conf: "SparkConf", master: str, options: str) -> None:
     """Start Spark with what it has to say going to a file."""
     from pyspark import SparkContext  # noqa: PLC0415
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
@@ -123,8 +132,9 @@ def _start(conf: "SparkConf", master: str) -> None:
         environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"}
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with resources.as_file(levels) as file, log.open("wb") as output:
-        options = f"-Dlog4j2.configurationFile={file.as_uri()} {os.environ.get('SPARK_SUBMIT_OPTS', '')}"
-        with _environment(environment | {"SPARK_SUBMIT_OPTS": options.strip()}):
+        of_user = os.environ.get("SPARK_SUBMIT_OPTS", "")  # which comes last, and so wins
+        all_options = " ".join((f"-Dlog4j2.configurationFile={file.as_uri()}", options, of_user))
+        with _environment(environment | {"SPARK_SUBMIT_OPTS": all_options.strip()}):
             try:
                 gateway = launch(conf, {"stdout": output, "stderr": output})
             except PySparkRuntimeError:
