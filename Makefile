@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+unexport PYTHONDONTWRITEBYTECODE # the tests start hundreds of processes, which would each compile pairbus anew
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test package interop check format bench chaos mutants docs diagrams pins clean
