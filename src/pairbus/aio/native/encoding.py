@@ -116,8 +116,14 @@ def _properties(given: AmqpMessageProperties | None, times: tuple[int, int] | No
     else:
         created = int(made.creation_time) if made.creation_time else None
         expires = int(made.absolute_expiry_time) if made.absolute_expiry_time else None
-        if given is None or given.values().count(None) == _PROPERTY_COUNT:
-            return b""
+        others = (
+            made.user_id, made.to, made.subject, made.reply_to, made.correlation_id, made.content_type,
+            made.content_encoding, made.absolute_expiry_time, made.creation_time, made.group_id, made.group_sequence,
+            made.reply_to_group_id,
+        )  # fmt: skip
+        if others == _NO_OTHERS:  # as most have
+            identity = made.message_id
+            return b"" if identity is None else _only_identity(identity)
     sequence = made.group_sequence
     body = b"".join(
         (
@@ -140,6 +146,12 @@ def _properties(given: AmqpMessageProperties | None, times: tuple[int, int] | No
 
 
 _PROPERTY_COUNT: Final = 13
+_NO_OTHERS: Final = (None,) * (_PROPERTY_COUNT - 1)
+_NULL_OTHERS: Final = _NULL * (_PROPERTY_COUNT - 1)
+
+
+def _only_identity(identity: Any) -> bytes:  # noqa: ANN401 (an id of any kind)
+    return b"\x00\x53\x73" + _compound(0xC0, _PROPERTY_COUNT, _identity(identity) + _NULL_OTHERS)
 
 
 def _identity(value: Any) -> bytes:  # noqa: ANN401 (an id of any kind)
