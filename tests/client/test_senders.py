@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
-from tests.client.conftest import Play
+from tests.client.conftest import Play, run
 from tests.client.stage import Stage, State, texts
+from tests.client.twins import Twin
 
 from pairbus.aio import ParkedSchedule
+from pairbus.aio.native.lane import AT_ONCE
 from pairbus.core.ledger import Kind
 from pairbus.errors import CancelUnavailableError, ParkedMessageTooLargeError
 from pairbus.testing import QueueSettings
@@ -46,6 +48,17 @@ def test_sends_of_many_tasks_travel_together_and_each_has_its_own_outcome(play: 
         assert transfers < 100
 
     play(scenario)
+
+
+def test_natively_the_broker_works_on_some_while_others_come() -> None:
+    async def scenario(stage: Stage) -> None:
+        async with stage.factory.get_queue_sender("orders") as sender:
+            await asyncio.gather(*(sender.send_messages(ServiceBusMessage(f"{n}")) for n in range(3 * AT_ONCE)))
+        sizes = [each.messages for each in stage.records if each.kind is Kind.SEND]
+        assert sum(sizes) == 3 * AT_ONCE
+        assert max(sizes) == AT_ONCE
+
+    run(scenario, Twin("native"))
 
 
 def test_sessions_do_not_share_a_batch_and_keep_their_order(play_aio: Play) -> None:

@@ -28,6 +28,8 @@ _LOGGER = logging.getLogger(__name__)
 
 IN_BATCH: Final = 16
 """More than a batch adds to each message, and its envelope's share."""
+AT_ONCE: Final = 50
+"""So many messages are sent without waiting for more, so that the broker works on them while the next ones come."""
 ENVELOPE: Final = 1024
 """More than the envelope of a batch takes."""
 
@@ -82,7 +84,7 @@ class NativeLane:
         alone = not self._under_way
         self._under_way[submission] = self._loop.time()
         self._gathered.append(submission)
-        if alone:
+        if alone or len(self._gathered) >= AT_ONCE:
             self._dispatch()  # at once; those who come while it is under way travel together
         elif not self._dispatching:
             self._dispatching = True
