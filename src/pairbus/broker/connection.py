@@ -54,8 +54,8 @@ IDLE_TIMEOUT: Final = 120.0
 _LOGGER = logging.getLogger(__name__)
 
 
-class ServerConnection(asyncio.Protocol):
-    """One client.
+class ServerConnection(asyncio.Protocol, asyncio.BufferedProtocol):
+    """One client. What it says comes in a buffer that all share, or by another protocol, which has unwrapped it.
 
     :param arrived: is told when the client has opened its connection, or has gone.
     """
@@ -81,6 +81,15 @@ class ServerConnection(asyncio.Protocol):
             self._transport = transport
         self._server.connections.add(self)
         self._disturb_if_told()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Have what comes written where nobody keeps it: a new place for each read would cost more than the reading."""
+        del sizehint
+        return self._server.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take what came."""
+        self.data_received(bytes(self._server.buffer[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         """Take what the client says."""

@@ -13,6 +13,8 @@ from pairbus.broker.namespace import Namespace
 from pairbus.broker.waiting import PATIENCE
 from pairbus.broker.web import Request, Response, Routes
 
+READ_BYTES: Final = 256 * 1024
+"""How much is read from a client at once."""
 LOOK_AGAIN: Final = 0.02
 """Seconds after which it is worked out anew when to wake, if something has happened: not for each message."""
 LAST_WORDS: Final = 2.0
@@ -41,6 +43,8 @@ class NamespaceServer:
         """Those of them that live by the clock: the others have not opened their connection yet."""
         self.stirred: set[ServerConnection] = set()
         """Those of them that may have something to say that they did not have before."""
+        self.buffer = memoryview(bytearray(READ_BYTES))
+        """What a connection reads, and takes out of it at once."""
         self.routes = Routes()
         self.port = 0
         self._loop = loop
