@@ -19,8 +19,8 @@ from typing import Final
 from pairbus.aio.attempt import cancel
 from pairbus.aio.report import Report
 from pairbus.aio.transport import Outgoing, Received, Settlement, Transport
-from pairbus.core.burst import Decided, Lane, Outbound, Parked, Shelf, keeps_order, plan
-from pairbus.core.envelope import PATH, Label
+from pairbus.core.burst import Decided, Lane, Parked, Shelf, keeps_order, plan
+from pairbus.core.envelope import PATH, Label, Properties
 from pairbus.core.forecast import LONG_POLL
 from pairbus.core.ledger import Kind, Stage
 from pairbus.core.routing import DeadLetter, Deliver, Destinations, Wait, WaitReason, route
@@ -238,41 +238,35 @@ class Mover:
         while batch := lane.next_batch():
             error = await self._send(lane.destination, batch)
             if error is None:
-                messages = [each.parked for each in batch]
                 lane.accepted(batch, self._destinations)
-                self._note_delivered(lane.destination, messages)
-                await self._complete(messages, under_way)
+                self._note_delivered(lane.destination, batch)
+                await self._complete(batch, under_way)
                 continue
             facts = self._target.facts(error)
             if facts.in_doubt:
-                _remember(self._doubtful, (each.parked.sequence_number for each in batch))
+                _remember(self._doubtful, (each.sequence_number for each in batch))
             decided = lane.failed(batch, facts, self._destinations, self._monotonic())
             await self._decide(decided, under_way)
 
-    async def _send(self, destination: str, batch: Sequence[Outbound[Received]]) -> Exception | None:
-        carriers = ()
+    async def _send(self, destination: str, batch: Sequence[Received]) -> Exception | None:
+        labels, carriers = [each.unparked for each in batch], ()
         if self._instrument.traces:  # which may add a trace's context to messages that have none
             labels = [_full_label(each) for each in batch]
             carriers = [dict(label.application_properties) for label in labels]
-            batch = [
-                Outbound(each.parked, replace(label, application_properties=carrier))
-                for each, label, carrier in zip(batch, labels, carriers, strict=True)
-            ]
+            labels = list(map(_with_properties, labels, carriers))
         operation = self._instrument.begin(
             self._target.namespace,
             destination,
             Kind.SEND,
             Stage.SYPHON,
-            sizes=[each.parked.size for each in batch],
+            sizes=[each.size for each in batch],
             destination=destination,
             carriers=carriers,
         )
         try:
             now = self._utc()
-            payloads = [each.parked.restored(each.label, now) for each in batch]
-            await self._target.send(
-                destination, Outgoing(payloads, batch[0].label.session_id, batch[0].parked.partition_key)
-            )
+            payloads = [each.restored(label, now) for each, label in zip(batch, labels, strict=True)]
+            await self._target.send(destination, Outgoing(payloads, labels[0].session_id, batch[0].partition_key))
         except Exception as error:  # noqa: BLE001 (the rules say what becomes of the messages)
             operation.failed(error, in_doubt=self._target.facts(error).in_doubt)
             return error
@@ -385,10 +379,14 @@ def _remember(numbers: dict[int, None], more: Iterable[int]) -> None:
         del numbers[next(iter(numbers))]
 
 
-def _full_label(outbound: Outbound[Received]) -> Label:
+def _with_properties(label: Label, properties: Properties) -> Label:
+    return replace(label, application_properties=properties)
+
+
+def _full_label(message: Received) -> Label:
     """Return the label of a message with its application properties, which a transport need not have read."""
-    routed = route(outbound.parked.label)
-    return routed.label if isinstance(routed, Deliver) else outbound.label
+    routed = route(message.label)
+    return routed.label if isinstance(routed, Deliver) else message.unparked
 
 
 def destination_of(parked: Parked) -> str:

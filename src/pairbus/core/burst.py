@@ -30,11 +30,21 @@ class Parked:
     label: Label
     size: int = 0
     partition_key: str | None = None
+    _routed: Deliver | DeadLetter | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def routed(self) -> Deliver | DeadLetter:
         """What its label says is to be done with it."""
-        return route(self.label)
+        if self._routed is None:
+            self._routed = route(self.label)
+        return self._routed
+
+    @property
+    def unparked(self) -> Label:
+        """The label with which it is delivered, if it is."""
+        routed = self.routed
+        assert isinstance(routed, Deliver)  # noqa: S101 (only what is delivered is in a lane)
+        return routed.label
 
     @property
     def names_session(self) -> bool:
@@ -44,14 +54,6 @@ class Parked:
 
 
 P = TypeVar("P", bound=Parked)
-
-
-@dataclass(slots=True)
-class Outbound(Generic[P]):
-    """One message on its way to its destination, with the label it gets there."""
-
-    parked: P
-    label: Label
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,32 +70,32 @@ class Lane(Generic[P]):
 
     destination: str
     batch_limit: int
-    _waiting: list[Outbound[P]] = field(default_factory=list[Outbound[P]], init=False)
+    _waiting: list[P] = field(default_factory=list[P], init=False)
     _one_by_one: int = field(default=0, init=False)
 
-    def add(self, message: Outbound[P]) -> None:
+    def add(self, message: P) -> None:
         """Append a message."""
         self._waiting.append(message)
 
-    def next_batch(self) -> Sequence[Outbound[P]]:
+    def next_batch(self) -> Sequence[P]:
         """Return the messages to send now, none when the lane is done. The same until told how it ended."""
         if self._one_by_one:
             return self._waiting[:1]
         end = total = 0
         for message in self._waiting:
-            total += message.parked.size
+            total += message.size
             if end and total > self.batch_limit:
                 break
             end += 1
         return self._waiting[:end]
 
-    def accepted(self, batch: Sequence[Outbound[P]], destinations: Destinations) -> None:
+    def accepted(self, batch: Sequence[P], destinations: Destinations) -> None:
         """Note that the destination took the batch; its messages may be completed."""
         destinations.accepted(self.destination)
         self._drop(len(batch))
 
     def failed(
-        self, batch: Sequence[Outbound[P]], facts: ErrorFacts, destinations: Destinations, now: float
+        self, batch: Sequence[P], facts: ErrorFacts, destinations: Destinations, now: float
     ) -> Sequence[Decided[P]]:
         """Note how a batch failed, and return the messages about which that decides."""
         about_one_message = facts.cause in (Cause.TOO_LARGE, Cause.BAD_ARGUMENT)
@@ -103,8 +105,8 @@ class Lane(Generic[P]):
         ruling = destinations.failed(self.destination, facts, now)
         if about_one_message:
             self._drop(1)
-            return [Decided(batch[0].parked, ruling)]
-        decided = [Decided(message.parked, ruling) for message in self._waiting]
+            return [Decided(batch[0], ruling)]
+        decided = [Decided(message, ruling) for message in self._waiting]
         self._drop(len(decided))
         return decided
 
@@ -202,7 +204,7 @@ def plan(
             continue
         routed = message.routed
         if last is not None and routed is last[0] and message.partition_key == last[1]:
-            last[2].add(Outbound(message, last[0].label))  # as the one before it
+            last[2].add(message)  # as the one before it
             continue
         if isinstance(routed, DeadLetter):
             decided.append(Decided(message, routed))
@@ -218,7 +220,7 @@ def plan(
             lane = lanes.get((key, session, message.partition_key))
             if lane is None:
                 lane = lanes[key, session, message.partition_key] = Lane[P](routed.destination, batch_limit)
-            lane.add(Outbound(message, routed.label))
+            lane.add(message)
             if session is None:
                 last = routed, message.partition_key, lane
     return Plan(done, decided, tuple(lanes.values()))

@@ -6,7 +6,7 @@ from random import Random
 from typing import TypeVar
 
 from pairbus.core.backoff import Backoff
-from pairbus.core.burst import Decided, Lane, Outbound, Parked, Shelf, keeps_order, plan
+from pairbus.core.burst import Decided, Lane, Parked, Shelf, keeps_order, plan
 from pairbus.core.forecast import LONG_POLL
 from pairbus.core.ledger import Kind
 from pairbus.core.routing import DeadLetter, Destinations
@@ -147,13 +147,13 @@ class Pump:
             lane.accepted(batch, self._destinations)
             yield 0.0  # a crash here finds them sent and not completed
             for message in batch:
-                yield from self._complete(message.parked.sequence_number)
-                under_way.discard(message.parked.sequence_number)
+                yield from self._complete(message.sequence_number)
+                under_way.discard(message.sequence_number)
 
-    def _send(self, destination: str, batch: Sequence[Outbound[Parked]]) -> Running[ErrorFacts | None]:
+    def _send(self, destination: str, batch: Sequence[Parked]) -> Running[ErrorFacts | None]:
         pair = self._pair
-        messages = [replace(self._messages[out.parked.sequence_number], label=out.label) for out in batch]
-        origins = [Origin(self._queue, out.parked.sequence_number) for out in batch]
+        messages = [replace(self._messages[out.sequence_number], label=out.unparked) for out in batch]
+        origins = [Origin(self._queue, out.sequence_number) for out in batch]
 
         def store(_queue: Queue) -> None:
             for message, origin in zip(messages, origins, strict=True):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.core.backoff import Backoff
-from pairbus.core.burst import EARLIER_PAUSE, Decided, Lane, Outbound, Parked, Shelf, keeps_order, plan
+from pairbus.core.burst import EARLIER_PAUSE, Decided, Lane, Parked, Shelf, keeps_order, plan
 from pairbus.core.envelope import SESSION_ID, Label, park
 from pairbus.core.routing import DeadLetter, DeadLetterReason, Deliver, Destinations, Wait, WaitReason
 from pairbus.core.verdict import Cause, ErrorFacts
@@ -28,8 +28,8 @@ def facts(cause: Cause) -> ErrorFacts:
     return ErrorFacts(cause, RuntimeError("no"))
 
 
-def numbers(messages: Sequence[Parked] | Sequence[Outbound[Parked]]) -> list[int]:
-    return [(each.parked if isinstance(each, Outbound) else each).sequence_number for each in messages]
+def numbers(messages: Sequence[Parked]) -> list[int]:
+    return [each.sequence_number for each in messages]
 
 
 def decided(rulings: Sequence[Decided[Parked]]) -> dict[int, object]:
@@ -54,7 +54,7 @@ def test_y4_each_session_and_each_partition_key_has_a_lane_of_its_own() -> None:
 
 def test_y1_messages_are_sent_with_the_label_they_had_before_they_were_parked() -> None:
     (lane,) = lanes_of(parked(1, session="a"))
-    assert [message.label for message in lane.next_batch()] == [Label(session_id="a")]
+    assert [message.unparked for message in lane.next_batch()] == [Label(session_id="a")]
 
 
 def test_y4_batches_keep_the_limit_but_a_message_that_is_larger_goes_alone() -> None:
@@ -215,9 +215,9 @@ def test_every_message_of_a_burst_has_one_fate_and_sessions_keep_their_order(
                 for sent in batch:
                     earlier = [
                         each
-                        for each in everything[: sent.parked.sequence_number]
-                        if sent.label.session_id is not None
-                        and each.label.application_properties.get("x-ms-sessionid") == sent.label.session_id
+                        for each in everything[: sent.sequence_number]
+                        if sent.unparked.session_id is not None
+                        and each.label.application_properties.get("x-ms-sessionid") == sent.unparked.session_id
                         and str(each.label.application_properties["x-ms-path"]).lower() == lane.destination.lower()
                     ]
                     assert all(each in mine for each in earlier)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.support.outage import outage
 
-from pairbus.core.burst import Lane, Outbound, Parked
+from pairbus.core.burst import Lane, Parked
 from pairbus.core.envelope import Label, Unparked, unpark
 from pairbus.core.health import Action, EntityHealth, State
 from pairbus.core.rotation import Rotation
@@ -146,7 +146,7 @@ def _complete_before_send(
 ) -> Callable[[syphon.Pump, Lane[Parked], set[int]], Running[None]]:
     def buggy(self: syphon.Pump, lane: Lane[Parked], under_way: set[int]) -> Running[None]:
         for message in lane.next_batch():
-            yield from self._complete(message.parked.sequence_number)  # pyright: ignore[reportPrivateUsage]
+            yield from self._complete(message.sequence_number)  # pyright: ignore[reportPrivateUsage]
         yield from deliver(self, lane, under_way)
 
     return buggy
@@ -273,10 +273,10 @@ def test_sending_again_what_was_accepted_is_noticed(monkeypatch: pytest.MonkeyPa
     original = Lane[Parked].accepted
     seen: set[int] = set()
 
-    def once_more(self: Lane[Parked], batch: list[Outbound[Parked]], destinations: Destinations) -> None:
-        if batch[0].parked.sequence_number in seen:
+    def once_more(self: Lane[Parked], batch: list[Parked], destinations: Destinations) -> None:
+        if batch[0].sequence_number in seen:
             original(self, batch, destinations)
-        seen.add(batch[0].parked.sequence_number)
+        seen.add(batch[0].sequence_number)
 
     monkeypatch.setattr(Lane, "accepted", once_more)
     assert "S7" in {violation.rule for violation in World(outage()).run().violations}

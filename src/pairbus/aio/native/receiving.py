@@ -12,8 +12,10 @@ from pairbus.aio.native.connection import NativeConnection
 from pairbus.amqp.client.settling import Group, Settlements, runs_of
 from pairbus.amqp.events import DeliveryReceived
 from pairbus.amqp.performatives import (
+    ACCEPTED,
     SETTLE_SECOND,
     SETTLE_UNSETTLED,
+    Accepted,
     DeliveryState,
     Map,
     Modified,
@@ -29,6 +31,8 @@ _TICKS: Final = 10_000_000
 
 FRESH_SECONDS: Final = 10.0
 """What nobody asks for within so many seconds is put back, and no more is fetched: its lock may end too soon."""
+_WELL: Final = frozenset((Accepted, type(None)))
+"""What a broker answers when it has settled as accepted: that, or nothing new."""
 PUT_BACK: Final = Modified(delivery_failed=True, undeliverable_here=False)
 
 
@@ -163,6 +167,8 @@ class ReceivingLink:
         if group is None:
             return [None] * len(deliveries)
         await self._answer(group, seconds)
+        if state is ACCEPTED and len(group.states) == len(ids) and _WELL.issuperset(map(type, group.states.values())):
+            return [None] * len(ids)  # as a rule
         return [self._judged(group, number, state, seconds) for number in ids]
 
     async def _answer(self, group: Group[_Answer], seconds: float) -> None:

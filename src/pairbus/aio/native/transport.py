@@ -147,10 +147,12 @@ class NativeTransport:
 
     async def settle(self, queue: str, messages: Sequence[Received], settlement: Settlement) -> Answers:
         """Settle messages, those whose deliveries follow each other by one frame."""
-        by_link: dict[ReceivingLink, list[DeliveryReceived]] = {}
-        for message in messages:
-            delivery = _delivery(message)
-            by_link.setdefault(delivery.link.context, []).append(delivery)
+        received = list(map(_delivery, messages))
+        links = {delivery.link for delivery in received}
+        by_link: dict[ReceivingLink, list[DeliveryReceived]] = {
+            link.context: received if len(links) == 1 else [each for each in received if each.link is link]
+            for link in links
+        }
         answers: dict[int, Exception | None] = {}
         for link, deliveries in by_link.items():
             if link.error is None:
