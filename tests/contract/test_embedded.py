@@ -1,15 +1,19 @@
 """The embedded broker as its users start it."""
 
 import json
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode
 from azure.servicebus.exceptions import MessagingEntityDisabledError, MessagingEntityNotFoundError
 
 from pairbus.broker.config import from_file, from_options, to_document
+from pairbus.broker.embedded import PORT_PAUSE
 from pairbus.errors import OptionError, PairbusError
 from pairbus.testing import EmbeddedBroker, EntityStatus, Policy, QueueSettings, Right
 
@@ -54,6 +58,28 @@ def test_namespaces_have_their_own_queues(*, process: bool) -> None:
         assert exchange(fabrikam, "bills") == "bills"
         with pytest.raises(MessagingEntityNotFoundError):
             exchange(contoso, "bills")
+
+
+@pytest.mark.parametrize("process", [False, True])
+def test_started_again_it_waits_for_its_port(monkeypatch: pytest.MonkeyPatch, *, process: bool) -> None:
+    """While it is away, its port may be given to a connection of somebody else; at first it says so at once."""
+    with EmbeddedBroker(process=process) as broker:
+        port = broker.endpoints["localhost"].port
+        broker.stop()
+        with socket.create_server(("127.0.0.1", port)) as other:
+            with pytest.raises((OSError, PairbusError), match="in use"):
+                EmbeddedBroker(namespaces=[f"localhost:{port}"], process=process).start()
+            tries: list[float] = []
+
+            def leave(seconds: float) -> None:
+                tries.append(seconds)
+                other.close()
+
+            clock = SimpleNamespace(sleep=leave, monotonic=time.monotonic)
+            monkeypatch.setattr("pairbus.broker.embedded.time", clock)
+            broker.start()
+        assert tries == [PORT_PAUSE]
+        assert broker.endpoints["localhost"].port == port
 
 
 def test_the_command_makes_topics_and_subscriptions() -> None:

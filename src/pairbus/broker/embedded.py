@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +24,10 @@ from pairbus.broker.topic_documents import SubscriptionConfig, TopicConfig
 from pairbus.errors import OptionError, PairbusError
 
 START_SECONDS = 30.0
+PORT_SECONDS = 20.0
+"""How long it waits for its port when it is started again: meanwhile it may be that of somebody's connection."""
+PORT_PAUSE = 0.2
+_IN_USE = re.compile(r"already\s+in\s+use", re.IGNORECASE)
 
 
 class EmbeddedBroker:
@@ -74,10 +80,21 @@ class EmbeddedBroker:
     def start(self) -> Self:
         """Start it, and wait until it serves. Started again, it is where it was: each namespace has its port."""
         if self._running is None:
-            config = self._config_again()
-            self._running = _InProcess(config) if self._process_wanted else _InThread(config, *self._clocks)
+            self._running = self._started()
             self._endpoints = {endpoint.namespace: endpoint for endpoint in self._running.endpoints}
         return self
+
+    def _started(self) -> "_InThread | _InProcess":
+        config = self._config_again()
+        gives_up_at = time.monotonic() + PORT_SECONDS
+        while True:
+            try:
+                return _InProcess(config) if self._process_wanted else _InThread(config, *self._clocks)
+            except (OSError, PairbusError) as error:
+                was_here = bool(self._endpoints)
+                if not was_here or not _IN_USE.search(str(error)) or time.monotonic() > gives_up_at:
+                    raise
+            time.sleep(PORT_PAUSE)
 
     def _config_again(self) -> BrokerConfig:
         ports = {name: endpoint.port for name, endpoint in self._endpoints.items()}
