@@ -114,8 +114,9 @@ def report(
 def are_small(ledgers: Sequence[str]) -> bool:
     """Tell whether the ledgers are known to be small: files and directories of this machine, and not patterns."""
     found = [Path(each) for each in ledgers]
-    files = [file for each in found for file in (each.glob("*") if each.is_dir() else (each,))]
-    return all(each.exists() for each in found) and sum(file.stat().st_size for file in files) <= SMALL_BYTES
+    inside = (file for each in found for file in (each.glob("*") if each.is_dir() else (each,)))
+    size = sum(file.stat().st_size for file in inside if file.is_file())
+    return all(each.exists() for each in found) and size <= SMALL_BYTES
 
 
 def _alias(text: str) -> tuple[str, str]:
