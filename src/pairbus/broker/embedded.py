@@ -90,11 +90,11 @@ class EmbeddedBroker:
         while True:
             try:
                 return _InProcess(config) if self._process_wanted else _InThread(config, *self._clocks)
-            except (OSError, PairbusError) as error:
-                was_here = bool(self._endpoints)
-                if not was_here or not _IN_USE.search(str(error)) or time.monotonic() > gives_up_at:
+            except (OSError, PairbusError) as error:  # of a process of its own nothing is known but what it said
+                is_new = not self._endpoints
+                if is_new or not _IN_USE.search(str(error)) or time.monotonic() > gives_up_at:
                     raise
-            time.sleep(PORT_PAUSE)
+            time.sleep(PORT_PAUSE)  # nobody tells when a port is free
 
     def _config_again(self) -> BrokerConfig:
         ports = {name: endpoint.port for name, endpoint in self._endpoints.items()}

@@ -7,7 +7,7 @@ more (a session, a time to live, a schedule, annotations of its own), or is laid
 goes the general way, :mod:`pairbus.aio.relabel`, which does the same with any message.
 """
 
-# ruff: noqa: C901, PLR0911, PLR0912, PLR2004 (one pass without calls is the point; codes are AMQP's)
+# ruff: noqa: C901, PLR2004 (one pass without calls is the point; codes are AMQP's)
 
 import struct
 from collections.abc import Callable
@@ -129,13 +129,13 @@ class PlainReceived(Received):
         payload, at, end, head = self.payload, self.properties_at, self.path_end, self.head
         if payload[at + 3] == 0xC1:
             count = payload[at + 5] - 2
-            if not count:
-                return head.own + payload[head.size : at] + payload[end:]
             others = b"\x00\x53\x74\xc1" + bytes((payload[at + 4] - (end - at - 6), count))
         else:
             count = _unpack_uint(payload, at + 8)[0] - 2
             size = _unpack_uint(payload, at + 4)[0] - (end - at - 12)
-            others = b"\x00\x53\x74\xd1" + _pack_uint(size) + _pack_uint(count) if count else b""
+            others = b"\x00\x53\x74\xd1" + _pack_uint(size) + _pack_uint(count)
+        if not count:
+            others = b""
         return b"".join((head.own, payload[head.size : at], others, payload[end:]))
 
 
@@ -168,11 +168,6 @@ def _read(payload: bytes, handle: object) -> PlainReceived | None:
     section = payload[at : at + 4]
     if section == b"\x00\x53\x74\xc1":
         end, entry = at + 5 + payload[at + 4], at + 6
-        if payload[at + 5] == 2:  # the destination and nothing else, as in many others
-            deliver = _alone(payload[at:end])
-            if deliver is None or not _is_body(payload, end, len(payload)):
-                return None
-            return PlainReceived(number, payload, deliver, head, at, end, _moment(locked), _moment(enqueued), handle)
     elif section == b"\x00\x53\x74\xd1":
         end, entry = at + 8 + _unpack_uint(payload, at + 4)[0], at + 12
     else:
@@ -252,8 +247,6 @@ def _after_properties(payload: bytes, position: int) -> int:
 
 def _is_body(payload: bytes, position: int, length: int) -> bool:
     """Tell whether nothing but sections of a body of data comes there."""
-    if payload[position : position + 4] == b"\x00\x53\x75\xb0":  # as most are: one, and not short
-        position += 8 + _unpack_uint(payload, position + 4)[0]
     while position < length:
         section = payload[position : position + 4]
         if section == b"\x00\x53\x75\xb0":
@@ -263,15 +256,6 @@ def _is_body(payload: bytes, position: int, length: int) -> bool:
         else:
             return False
     return position == length
-
-
-@lru_cache(maxsize=1024)
-def _alone(section: bytes) -> Deliver | None:
-    """Read application properties that are one pair: where the message goes, or None if that is not what they say."""
-    path_at = 6 + _PATH_AT + 1
-    if len(section) < path_at or section[6 : path_at - 1] != _PATH_ENTRY:
-        return None
-    return _deliver(section[path_at:]) if path_at + section[path_at - 1] == len(section) else None
 
 
 @lru_cache(maxsize=1024)
