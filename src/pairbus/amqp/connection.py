@@ -290,15 +290,15 @@ class Connection:
 
     def _take_frames(self, events: list[Event]) -> bool:
         """Take all frames that are there; the transfers, which are most of them, go straight to their session."""
-        data = self._splitter.buffer
-        sessions = self._by_remote_channel
-        for frame_type, channel, start, end in self._splitter.whole_frames():
+        splitter = self._splitter
+        data, sessions = splitter.buffer, self._by_remote_channel
+        for frame_type, channel, start, end in splitter.whole_frames():
             if frame_type != AMQP_FRAME:
                 raise AmqpError(FRAMING_ERROR, f"a frame of type {frame_type} is not expected here")
             if end - start >= _HEAD and data[start] == 0 and data[start + 1] == _SMALL_ULONG:
                 session = sessions.get(channel)
                 if session is not None and data[start + 2] == TRANSFER:
-                    session.on_transfer(data, start + 3, end, events)
+                    splitter.position = session.on_transfers(data, start + 3, end, splitter.max_size, events)
                 else:
                     self._on_frame(data, (start, end), channel, events)
             elif start != end:  # else a heartbeat
@@ -306,7 +306,7 @@ class Connection:
                 self._on_frame(spelled, (0, len(spelled)), channel, events)
             if self.state is not _OPEN:
                 return True
-        return self._splitter.next_frame() is not None
+        return splitter.next_frame() is not None
 
     def _on_frame(self, data: bytes, extent: tuple[int, int], channel: int, events: list[Event]) -> None:
         start, end = extent

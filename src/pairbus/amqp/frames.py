@@ -35,14 +35,15 @@ class FrameSplitter:
     ``feed`` takes what has arrived; then ``next_frame`` (or ``next_header``) is called until it gives ``None``.
     A frame lies in ``buffer`` until the next ``feed``. No more than one incomplete frame is kept, and a frame
     larger than ``max_size``, which may be changed between two frames, is refused when its first bytes are seen.
+    ``position`` is where the next frame begins, for a caller that takes whole frames by itself.
     """
 
-    __slots__ = ("_held", "_needed", "_position", "buffer", "max_size")
+    __slots__ = ("_held", "_needed", "buffer", "max_size", "position")
 
     def __init__(self, max_size: int) -> None:
         self.max_size = max_size
         self.buffer = b""
-        self._position = 0
+        self.position = 0
         self._held = bytearray()
         self._needed = 0
 
@@ -56,11 +57,11 @@ class FrameSplitter:
             self._held = bytearray()
         else:
             self.buffer = data
-        self._position = 0
+        self.position = 0
 
     def next_frame(self) -> tuple[int, int, int, int] | None:
         """Return type, channel, and first and last position in ``buffer`` of the next frame's body, if it is there."""
-        position = self._position
+        position = self.position
         left = len(self.buffer) - position
         if left < HEADER_SIZE:
             self._hold(HEADER_SIZE)
@@ -73,35 +74,35 @@ class FrameSplitter:
         if left < size:
             self._hold(size)
             return None
-        self._position = position + size
+        self.position = position + size
         return frame_type, channel, position + offset * 4, position + size
 
     def whole_frames(self) -> Iterator[tuple[int, int, int, int]]:
         """Give what ``next_frame`` gives, faster, while frames are there; it then tells why there are no more."""
         buffer = self.buffer
         length = len(buffer)
-        position = self._position
+        position = self.position
         while length - position >= HEADER_SIZE:
             size, offset, frame_type, channel = _unpack_head(buffer, position)
             end = position + size
             if end > length or size > self.max_size or offset < _MIN_OFFSET or offset * 4 > size:
                 return
-            self._position = end
+            self.position = end
             yield frame_type, channel, position + offset * 4, end
-            position = end
+            position = self.position  # which the caller may have moved on
 
     def next_header(self) -> bytes | None:
         """Return the protocol header that comes next, if it is there; what cannot become one is returned at once."""
-        header = self.buffer[self._position : self._position + HEADER_SIZE]
+        header = self.buffer[self.position : self.position + HEADER_SIZE]
         if len(header) < HEADER_SIZE and AMQP_HEADER.startswith(header[:4]):
             self._hold(HEADER_SIZE)
             return None
-        self._position += len(header)
+        self.position += len(header)
         return header
 
     def _hold(self, needed: int) -> None:
         if not self._held:  # else nothing has come that could change what is needed
-            self._held = bytearray(self.buffer[self._position :])
+            self._held = bytearray(self.buffer[self.position :])
             self._needed = needed
         self.buffer = b""
-        self._position = 0
+        self.position = 0

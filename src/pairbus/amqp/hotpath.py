@@ -9,6 +9,8 @@ position of the list's constructor, after the descriptor, and accept exactly wha
 # ruff: noqa: C901, PLR0912, PLR2004 (one pass without calls is the point; constructor bytes are the specification's)
 
 import struct
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, NamedTuple, TypeVar
 
 from pairbus.amqp import frames
@@ -100,6 +102,45 @@ def read_transfer(
     except (IndexError, struct.error):
         pass  # cut short: the general way says what is wrong
     return _transfer(data, start, end, max_elements, slice(tail_start, stop))
+
+
+class Run(NamedTuple):
+    """How the transfers of one link that follow each other are laid out, each a whole delivery.
+
+    :ivar unpack: takes one apart: its size, ``head``, the delivery's id, ``mark``, the tag, ``tail``.
+    :ivar overhead: where its payload begins.
+    :ivar says: what ``tail`` says.
+    """
+
+    unpack: Callable[[bytes, int], tuple[int, bytes, int, bytes, bytes, bytes]]
+    head: bytes
+    mark: bytes
+    tail: bytes
+    overhead: int
+    says: TransferTail
+
+
+def run_of(data: bytes, start: int, payload: int, says: TransferTail) -> Run | None:
+    """Return how a transfer is laid out whose list begins at ``start``, for those behind it.
+
+    None: it is no whole delivery, or laid out in a rare way.
+    """
+    if says.more or says.aborted or data[start] != 0xC0:
+        return None
+    number_at = start + (5 if data[start + 3] == 0x52 else 4)
+    tag_at = number_at + 7
+    if data[number_at] != 0x70 or data[number_at + 5] != 0xA0:
+        return None
+    tail_at = tag_at + data[number_at + 6]
+    head = data[start - 7 : number_at + 1]
+    tail = data[tail_at:payload]
+    unpack = _layout(len(head), tail_at - tag_at, len(tail))
+    return Run(unpack, head, data[number_at + 5 : tag_at], tail, payload - start + 11, says)
+
+
+@lru_cache(maxsize=256)
+def _layout(head: int, tag: int, tail: int) -> Callable[[bytes, int], tuple[int, bytes, int, bytes, bytes, bytes]]:
+    return struct.Struct(f">I{head}sI2s{tag}s{tail}s").unpack_from
 
 
 def _transfer(

@@ -10,7 +10,7 @@ from pairbus.amqp.conditions import (
     AmqpError,
 )
 from pairbus.amqp.events import DeliveryReceived, Event, FlowChanged
-from pairbus.amqp.hotpath import TransferTail
+from pairbus.amqp.hotpath import Run, TransferTail
 from pairbus.amqp.link import HALF, SERIAL_MASK, Link, LinkState
 from pairbus.amqp.performatives import (
     RECEIVER,
@@ -109,6 +109,37 @@ class ReceiverLink(Link):
                 return
             self._first = (delivery_id, tag, tail)
         self._on_part(payload, delivery_id, tail, events)
+
+    def on_run(  # noqa: PLR0917 (called for each delivery that comes alone)
+        self, data: bytes, position: int, run: Run, room: int, largest: int, events: list[Event]
+    ) -> tuple[int, int]:
+        """Take transfers that are laid out as the one before them, up to so many; return how many, and where they end.
+
+        One that is not laid out so, or is not as it should be, is left to the general way.
+        """
+        if self._first is not None or self.state is not _ATTACHED:
+            return 0, position
+        if self.session.enforce_credit:
+            room = min(room, self.credit)
+        unpack, head, mark, tail, overhead, says = run
+        largest = min(largest, self.size_limit + overhead)
+        last = len(data) - overhead
+        message_format, settled = says.message_format or 0, says.settled
+        before = len(events)
+        while room > 0 and position <= last:
+            size, its_head, number, its_mark, tag, its_tail = unpack(data, position)
+            if its_head != head or its_mark != mark or its_tail != tail or not overhead <= size <= largest:
+                break
+            end = position + size
+            if end > len(data):
+                break
+            events.append(DeliveryReceived(self, number, tag, message_format, settled, data[position + overhead : end]))
+            position = end
+            room -= 1
+        count = len(events) - before
+        self.delivery_count = (self.delivery_count + count) & SERIAL_MASK
+        self.credit -= count
+        return count, position
 
     def _on_part(self, part: bytes, delivery_id: int | None, tail: TransferTail, events: list[Event]) -> None:
         first = self._first

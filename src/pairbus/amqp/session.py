@@ -28,11 +28,13 @@ from pairbus.amqp.events import (
 )
 from pairbus.amqp.frames import frame
 from pairbus.amqp.hotpath import (
+    TransferTail,
     disposition_frame,
     disposition_tail,
     link_flow_frame,
     read_disposition,
     read_transfer,
+    run_of,
 )
 from pairbus.amqp.link import HALF, SERIAL_MASK, Link, LinkState
 from pairbus.amqp.performatives import (
@@ -86,10 +88,10 @@ class Session:
     """One session: ``connection.begin()`` makes it, or the peer. ``context`` is the caller's own."""
 
     __slots__ = (
-        "_attaching", "_backlog", "_by_remote_handle", "_remote_handle_max", "_reported", "_settling_first",
-        "_settling_last", "_settling_role", "_settling_settled", "_settling_state", "_window", "channel", "connection",
-        "context", "enforce_credit", "incoming_window", "links", "max_message_size", "next_delivery_id",
-        "next_incoming_id", "next_outgoing_id", "out", "peer_max_frame_size", "remote_channel",
+        "_attaching", "_backlog", "_by_remote_handle", "_frame_head", "_remote_handle_max", "_reported",
+        "_settling_first", "_settling_last", "_settling_role", "_settling_settled", "_settling_state", "_window",
+        "channel", "connection", "context", "enforce_credit", "incoming_window", "links", "max_message_size",
+        "next_delivery_id", "next_incoming_id", "next_outgoing_id", "out", "peer_max_frame_size", "remote_channel",
         "remote_incoming_window", "sent", "state", "untrusted_message_size",
     )  # fmt: skip
 
@@ -98,6 +100,7 @@ class Session:
         self.connection = connection
         self.channel = channel
         self.remote_channel: int | None = None
+        self._frame_head = b""
         self.state = SessionState.BEGINNING
         self.context: Value = None
         self.out = connection.out
@@ -272,6 +275,7 @@ class Session:
     def on_begin(self, begin: Begin, remote_channel: int, events: list[Event]) -> None:
         """Take the peer's begin."""
         self.remote_channel = remote_channel
+        self._frame_head = b"\x02\x00" + remote_channel.to_bytes(2)
         self.next_incoming_id = begin.next_outgoing_id
         self.remote_incoming_window = begin.incoming_window
         self._remote_handle_max = begin.handle_max
@@ -337,11 +341,32 @@ class Session:
             else:
                 self.replenish(self.incoming_window)
 
-    def on_transfer(self, data: bytes, start: int, end: int, events: list[Event]) -> None:
-        """Take a transfer; ``start`` is where the list of its fields begins."""
+    def on_transfers(self, data: bytes, start: int, end: int, largest: int, events: list[Event]) -> int:
+        """Take a transfer, and those behind it that are laid out alike; return where the last of them ends.
+
+        :param start: where the list of its fields begins; the frame's head and the descriptor are before it.
+        :param largest: the largest frame that is allowed.
+        """
+        taken = self.on_transfer(data, start, end, events)
+        room = self.incoming_window - (self._window >> 1) - 1  # the next one is to look at the window
+        if taken is None or len(data) == end or room <= 0:
+            return end
+        link, tail, payload = taken
+        run = run_of(data, start, payload, tail)
+        if run is None or not run.head.startswith(self._frame_head):
+            return end
+        count, end = link.on_run(data, end, run, room, largest, events)
+        self.next_incoming_id = (self.next_incoming_id + count) & SERIAL_MASK
+        self.incoming_window -= count
+        return end
+
+    def on_transfer(
+        self, data: bytes, start: int, end: int, events: list[Event]
+    ) -> tuple[ReceiverLink, TransferTail, int] | None:
+        """Take a transfer; return its link, what it says, and where its payload begins, if all is well."""
         handle, delivery_id, tag, tail, payload = read_transfer(data, start, end, self.connection.max_elements)
         if self.state is not _ACTIVE:
-            return
+            return None
         self.next_incoming_id = (self.next_incoming_id + 1) & SERIAL_MASK
         self.incoming_window -= 1
         if self.incoming_window <= self._window >> 1:
@@ -349,14 +374,16 @@ class Session:
                 self.replenish()
             elif self.incoming_window < 0:
                 self.fail(events, WINDOW_VIOLATION, "a transfer beyond the window")
-                return
+                return None
         link = self._by_remote_handle.get(handle)
         if link is None:
             self.fail(events, UNATTACHED_HANDLE, f"a transfer for handle {handle}")
         elif isinstance(link, ReceiverLink):
             link.on_transfer(data[payload:end], delivery_id, tag, tail, events)
+            return link, tail, payload
         else:
             self.fail(events, NOT_ALLOWED, f"a transfer for handle {handle}, on which the peer receives")
+        return None
 
     def on_disposition(self, data: bytes, start: int, end: int, events: list[Event]) -> None:
         """Take a disposition; ``start`` is where the list of its fields begins."""
