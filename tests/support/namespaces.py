@@ -38,6 +38,13 @@ class Stored:
     token: int = 0
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
+class Taken(Received):
+    """A message under lock."""
+
+    token: int
+
+
 @dataclass
 class Namespace:
     """Queues that can be received from, and destinations that take whatever is sent."""
@@ -154,7 +161,7 @@ class Line:
                 )
                 reading = read(message)
                 taken.append(
-                    Received(
+                    Taken(
                         number,
                         reading.label,
                         len(stored.payload),
@@ -162,7 +169,7 @@ class Line:
                         payload=message.data,
                         locked_until=utc() + timedelta(seconds=LOCK_SECONDS),
                         enqueued_at=reading.enqueued_at,
-                        handle=stored.token,
+                        token=stored.token,
                     )
                 )
         return taken
@@ -212,7 +219,8 @@ class Line:
 
     def _locked(self, queue: str, message: Received) -> Stored:
         stored = self.space.queues[queue].get(message.sequence_number)
-        if stored is None or stored.token != message.handle or stored.locked_until <= monotonic():
+        assert isinstance(message, Taken)
+        if stored is None or stored.token != message.token or stored.locked_until <= monotonic():
             raise MessageLockLostError
         return stored
 

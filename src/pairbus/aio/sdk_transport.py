@@ -38,8 +38,10 @@ PAGE: Final = 250
 """How many messages one look at a queue shows."""
 
 
-@dataclass(slots=True)
-class _Handle:
+@dataclass(slots=True, eq=False, kw_only=True)
+class _SdkReceived(Received):
+    """A message under lock, and the SDK's own, which came by this link."""
+
     link: QueueLink
     message: ServiceBusReceivedMessage
 
@@ -177,9 +179,9 @@ class SdkTransport:
         settlement: Settlement,
         answers: dict[int, Exception | None],
     ) -> None:
-        if not isinstance(settlement, DeadLetter) and _handle(run[0]).link is link:
+        if not isinstance(settlement, DeadLetter) and _ours(run[0]).link is link:
             try:
-                await link.settle_run([_handle(each).message for each in run], settlement)
+                await link.settle_run([_ours(each).message for each in run], settlement)
             except Exception as error:  # noqa: BLE001 (the answer of each is asked for below)
                 _LOGGER.debug("%d messages could not be settled together: %r", len(run), error)
             else:
@@ -187,7 +189,7 @@ class SdkTransport:
                 return
         for each in run:
             try:
-                await _settle_one(link, _handle(each).message, settlement)
+                await _settle_one(link, _ours(each).message, settlement)
             except Exception as error:
                 answers[each.sequence_number] = error
                 if sdk.facts(error).cause is not Cause.SETTLEMENT:
@@ -199,7 +201,7 @@ class SdkTransport:
         """Renew locks, one by one, so that others who wait for the queue are not held up."""
         answers: list[Exception | None] = []
         for message in messages:
-            sdk_message = _handle(message).message
+            sdk_message = _ours(message).message
 
             async def renew(link: QueueLink, sdk_message: ServiceBusReceivedMessage = sdk_message) -> None:
                 await link.receiver.renew_message_lock(sdk_message, timeout=self._seconds)
@@ -297,16 +299,16 @@ def _runs(messages: Sequence[Received]) -> list[list[Received]]:
 
 
 def _delivery(message: Received) -> tuple[int, int]:
-    handle = _handle(message)
-    return id(handle.link), delivery_id(handle.message)
+    ours = _ours(message)
+    return id(ours.link), delivery_id(ours.message)
 
 
-def _handle(message: Received) -> _Handle:
-    assert isinstance(message.handle, _Handle)  # noqa: S101 (what receive has put there)
-    return message.handle
+def _ours(message: Received) -> _SdkReceived:
+    assert isinstance(message, _SdkReceived)  # noqa: S101 (what receive has given)
+    return message
 
 
-def _received(link: QueueLink, message: ServiceBusReceivedMessage, payload: bytes) -> Received:
+def _received(link: QueueLink, message: ServiceBusReceivedMessage, payload: bytes) -> _SdkReceived:
     label, partition_key, enqueued_at = Label(), None, None
     try:
         reading = read(Message(payload))
@@ -316,9 +318,9 @@ def _received(link: QueueLink, message: ServiceBusReceivedMessage, payload: byte
         payload = b""
     locked_until = message.locked_until_utc
     assert locked_until is not None  # noqa: S101 (peek-lock, and no session)
-    return Received(
+    return _SdkReceived(
         message.sequence_number or 0, label, len(payload), partition_key,
-        payload=payload, locked_until=locked_until, enqueued_at=enqueued_at, handle=_Handle(link, message),
+        payload=payload, locked_until=locked_until, enqueued_at=enqueued_at, link=link, message=message,
     )  # fmt: skip
 
 

@@ -20,16 +20,14 @@ from pairbus.core.verdict import ErrorFacts
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Received(Parked):
-    """A message of a backlog queue, under a lock of the transport that received it.
+    """A message of a backlog queue, under a lock of the transport that received it, which knows more about it.
 
     :ivar payload: the message, encoded as it came.
-    :ivar handle: what its transport needs to settle it.
     """
 
     payload: bytes
     locked_until: datetime
     enqueued_at: datetime | None
-    handle: object
 
     def restored(self, label: Label, now: datetime) -> bytes:
         """Encode it with the label that it had before it was parked, as its sender would send it now."""

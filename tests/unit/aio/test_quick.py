@@ -1,7 +1,7 @@
 """Plain messages, cut and not decoded, are what the general way makes of them (E1, E2)."""
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -9,11 +9,15 @@ from hypothesis import strategies as st
 from pairbus.aio.native.quick import PLAIN, read_plain
 from pairbus.aio.relabel import read, relabelled
 from pairbus.amqp import Message, build_message
+from pairbus.amqp.events import DeliveryReceived
 from pairbus.amqp.message import encode_data_section, encode_value_section
 from pairbus.amqp.sections import Header, Properties
 from pairbus.amqp.types import Int, Symbol, Timestamp, UInt
 from pairbus.core.envelope import PATH, SESSION_ID
 from pairbus.core.routing import Deliver, route
+
+if TYPE_CHECKING:
+    from pairbus.amqp.receiver import ReceiverLink
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 STAMPS: dict[Any, Any] = {
@@ -49,6 +53,11 @@ bodies = st.one_of(
 )
 
 
+def delivered(payload: bytes) -> DeliveryReceived:
+    """Return a message as it comes."""
+    return DeliveryReceived(cast("ReceiverLink", None), 1, b"", 0, settled=False, payload=payload)
+
+
 @st.composite
 def parked(draw: st.DrawFn) -> bytes:
     """Draw a message of a backlog queue, plain or not."""
@@ -80,7 +89,7 @@ def parked(draw: st.DrawFn) -> bytes:
 def test_what_is_cut_is_what_is_decoded_and_encoded_anew(payload: bytes) -> None:
     message = Message(payload)
     routed = route(read(message).label)
-    received = read_plain(payload, None)
+    received = read_plain(delivered(payload))
     standard = message.properties()
     is_plain = (
         isinstance(routed, Deliver)
@@ -115,10 +124,10 @@ def test_what_is_cut_is_what_is_decoded_and_encoded_anew(payload: bytes) -> None
 @given(parked(), st.data())
 def test_cut_short_or_garbled_bytes_are_left_to_the_general_way(payload: bytes, data: st.DataObject) -> None:
     end = data.draw(st.integers(0, len(payload) - 1))
-    read_plain(payload[:end], None)
+    read_plain(delivered(payload[:end]))
     garbled = bytearray(payload)
     garbled[end] ^= data.draw(st.integers(1, 255))
-    received = read_plain(bytes(garbled), None)
+    received = read_plain(delivered(bytes(garbled)))
     if received is not None:
         Message(received.restored(PLAIN, NOW))
 

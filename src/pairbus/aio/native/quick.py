@@ -11,6 +11,7 @@ goes the general way, :mod:`pairbus.aio.relabel`, which does the same with any m
 
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from operator import itemgetter
@@ -18,7 +19,9 @@ from typing import Any, Final, NamedTuple
 
 from pairbus.aio.transport import Received
 from pairbus.amqp import AmqpError
+from pairbus.amqp.events import DeliveryReceived
 from pairbus.amqp.message import Message, encode_header
+from pairbus.amqp.receiver import ReceiverLink
 from pairbus.amqp.sections import Header
 from pairbus.core.envelope import PATH, Label
 from pairbus.core.routing import Deliver
@@ -69,7 +72,16 @@ class Head(NamedTuple):
 _heads: dict[bytes, Head] = {}
 
 
-class PlainReceived(Received):
+@dataclass(slots=True, eq=False, kw_only=True)
+class NativeReceived(Received):
+    """A message under lock, and the delivery it came by."""
+
+    link: ReceiverLink
+    delivery_id: int
+    delivery_tag: bytes
+
+
+class PlainReceived(NativeReceived):
     """A plain message under lock; its label is read only if somebody wants to know it.
 
     :ivar properties_at: where its application properties begin.
@@ -80,23 +92,24 @@ class PlainReceived(Received):
 
     def __init__(  # noqa: PLR0917 (made once for each message)
         self,
+        delivery: DeliveryReceived,
         number: int,
-        payload: bytes,
         deliver: Deliver,
         head: Head,
         properties_at: int,
         path_end: int,
         locked_until: datetime,
         enqueued_at: datetime,
-        handle: object,
     ) -> None:
         self.sequence_number = number
+        self.payload = payload = delivery.payload
         self.size = len(payload)
         self.partition_key = None
-        self.payload = payload
         self.locked_until = locked_until
         self.enqueued_at = enqueued_at
-        self.handle = handle
+        self.link = delivery.link
+        self.delivery_id = delivery.delivery_id
+        self.delivery_tag = delivery.delivery_tag
         self.head = head
         self.properties_at = properties_at
         self.path_end = path_end
@@ -139,15 +152,16 @@ class PlainReceived(Received):
         return b"".join((head.own, payload[head.size : at], others, payload[end:]))
 
 
-def read_plain(payload: bytes, handle: object) -> PlainReceived | None:
+def read_plain(delivery: DeliveryReceived) -> PlainReceived | None:
     """Read a message, or return None if it is not plain."""
     try:
-        return _read(payload, handle)
+        return _read(delivery)
     except (IndexError, struct.error, UnicodeDecodeError, OverflowError, AmqpError):
         return None  # cut short, or odd: the general way says what is wrong
 
 
-def _read(payload: bytes, handle: object) -> PlainReceived | None:
+def _read(delivery: DeliveryReceived) -> PlainReceived | None:
+    payload = delivery.payload
     head = _heads.get(payload[:_HEAD_KEY])
     values = () if head is None or len(payload) < head.size else head.unpack(payload)
     if head is None or not values or head.fixed_of(values) != head.fixed:
@@ -179,7 +193,7 @@ def _read(payload: bytes, handle: object) -> PlainReceived | None:
     deliver = _deliver(payload[path_at:path_end])
     if deliver is None or not _is_body(payload, end, len(payload)):
         return None
-    return PlainReceived(number, payload, deliver, head, at, path_end, _moment(locked), _moment(enqueued), handle)
+    return PlainReceived(delivery, number, deliver, head, at, path_end, _moment(locked), _moment(enqueued))
 
 
 def _learn_head(payload: bytes) -> Head | None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from azure.servicebus.exceptions import ServiceBusError
 
@@ -37,6 +37,15 @@ PUT_BACK: Final = Modified(delivery_failed=True, undeliverable_here=False)
 
 
 _Answer: TypeAlias = "asyncio.Future[None]"
+
+
+class Delivered(Protocol):
+    """Whatever knows the number of the delivery that it came by."""
+
+    @property
+    def delivery_id(self) -> int:
+        """The number, on its session."""
+        ...
 
 
 class AnySession:
@@ -154,7 +163,7 @@ class ReceivingLink:
     # --- settling ------------------------------------------------------------------------------------------------
 
     async def settle(
-        self, deliveries: Sequence[DeliveryReceived], state: DeliveryState, seconds: float
+        self, deliveries: Sequence[Delivered], state: DeliveryState, seconds: float
     ) -> list[Exception | None]:
         """Settle deliveries of this link, by as few frames as it takes, and return how it ended for each."""
         if self.error is not None:

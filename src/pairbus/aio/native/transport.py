@@ -12,7 +12,7 @@ from pairbus.aio import sdk
 from pairbus.aio.native import errors
 from pairbus.aio.native.client import NativeClient
 from pairbus.aio.native.endpoint import Endpoint
-from pairbus.aio.native.quick import read_plain
+from pairbus.aio.native.quick import NativeReceived, read_plain
 from pairbus.aio.native.receiving import PUT_BACK, ReceivingLink
 from pairbus.aio.native.sending import SendingLink
 from pairbus.aio.relabel import read
@@ -118,7 +118,7 @@ class NativeTransport:
                 if loop.time() - began < LONG_WAIT or self.facts(error).cause not in IN_DOUBT:
                     raise
             else:
-                return [read_plain(delivery.payload, delivery) or _received(queue, delivery) for delivery in arrived]
+                return [read_plain(delivery) or _received(queue, delivery) for delivery in arrived]
 
     async def _receiver(self, queue: str) -> ReceivingLink:
         slot = self._queues.setdefault(entity_key(queue), _Slot())
@@ -147,39 +147,37 @@ class NativeTransport:
 
     async def settle(self, queue: str, messages: Sequence[Received], settlement: Settlement) -> Answers:
         """Settle messages, those whose deliveries follow each other by one frame."""
-        received = list(map(_delivery, messages))
-        links = {delivery.link for delivery in received}
-        by_link: dict[ReceivingLink, list[DeliveryReceived]] = {
+        received = list(map(_native, messages))
+        links = {each.link for each in received}
+        by_link: dict[ReceivingLink, list[NativeReceived]] = {
             link.context: received if len(links) == 1 else [each for each in received if each.link is link]
             for link in links
         }
         answers: dict[int, Exception | None] = {}
-        for link, deliveries in by_link.items():
+        for link, its in by_link.items():
             if link.error is None:
-                judged = await self._settle_on(link, deliveries, _state(settlement))
+                judged = await self._settle_on(link, its, _state(settlement))
             else:  # its lock is good all the same: by its token it can be settled
-                judged = await asyncio.gather(*(self._settle_by_token(queue, each, settlement) for each in deliveries))
+                judged = await asyncio.gather(*(self._settle_by_token(queue, each, settlement) for each in its))
             if len(by_link) == 1:
                 return judged
-            answers.update(zip(map(id, deliveries), judged, strict=True))
-        return [answers[id(message.handle)] for message in messages]
+            answers.update(zip(map(id, its), judged, strict=True))
+        return [answers[id(each)] for each in received]
 
     async def _settle_on(
-        self, link: ReceivingLink, deliveries: Sequence[DeliveryReceived], state: DeliveryState
+        self, link: ReceivingLink, messages: Sequence[NativeReceived], state: DeliveryState
     ) -> Answers:
         began = asyncio.get_running_loop().time()
-        judged = await link.settle(deliveries, state, self._seconds)
+        judged = await link.settle(messages, state, self._seconds)
         if link.error is None and any(_is_timeout(each) for each in judged if each is not None):
             link.connection.suspect(began)
             link.close()  # it does not answer: the next one who needs it gets a new one
         return judged
 
-    async def _settle_by_token(
-        self, queue: str, delivery: DeliveryReceived, settlement: Settlement
-    ) -> Exception | None:
+    async def _settle_by_token(self, queue: str, message: NativeReceived, settlement: Settlement) -> Exception | None:
         body: dict[str, Value] = {
             "disposition-status": "suspended" if isinstance(settlement, DeadLetter) else _STATUS[settlement],
-            "lock-tokens": Array(_UUID, [uuid.UUID(bytes_le=delivery.delivery_tag)]),
+            "lock-tokens": Array(_UUID, [uuid.UUID(bytes_le=message.delivery_tag)]),
         }
         if isinstance(settlement, DeadLetter):
             body["deadletter-reason"] = settlement.reason.value
@@ -212,7 +210,7 @@ class NativeTransport:
         return None
 
     async def _renew(self, queue: str, messages: Sequence[Received]) -> None:
-        tokens = Array(_UUID, [uuid.UUID(bytes_le=_delivery(message).delivery_tag) for message in messages])
+        tokens = Array(_UUID, [uuid.UUID(bytes_le=_native(message).delivery_tag) for message in messages])
         await self._client.manage(queue, "renew-lock", {"lock-tokens": tokens}, self._seconds)
 
     # --- the end -------------------------------------------------------------------------------------------------
@@ -255,12 +253,12 @@ def _envelope(batch: Outgoing) -> bytes:
     )
 
 
-def _delivery(message: Received) -> DeliveryReceived:
-    assert isinstance(message.handle, DeliveryReceived)  # noqa: S101 (what receive has put there)
-    return message.handle
+def _native(message: Received) -> NativeReceived:
+    assert isinstance(message, NativeReceived)  # noqa: S101 (what receive has given)
+    return message
 
 
-def _received(queue: str, delivery: DeliveryReceived) -> Received:
+def _received(queue: str, delivery: DeliveryReceived) -> NativeReceived:
     """Read a message that is not plain."""
     label, partition_key, enqueued_at = Label(), None, None
     number, locked_until, payload = 0, 0, delivery.payload
@@ -274,9 +272,10 @@ def _received(queue: str, delivery: DeliveryReceived) -> Received:
     except AmqpError as error:  # then it has no destination that anybody can read (Y3)
         _LOGGER.warning("message %s of %s cannot be read: %s", number, queue, error)
         payload = b""
-    return Received(
+    return NativeReceived(
         number, label, len(delivery.payload), partition_key,
-        payload=payload, locked_until=Timestamp(locked_until).to_datetime(), enqueued_at=enqueued_at, handle=delivery,
+        payload=payload, locked_until=Timestamp(locked_until).to_datetime(), enqueued_at=enqueued_at,
+        link=delivery.link, delivery_id=delivery.delivery_id, delivery_tag=delivery.delivery_tag,
     )  # fmt: skip
 
 
