@@ -89,7 +89,7 @@ def parked(draw: st.DrawFn) -> bytes:
 def test_what_is_cut_is_what_is_decoded_and_encoded_anew(payload: bytes) -> None:
     message = Message(payload)
     routed = route(read(message).label)
-    received = read_plain(delivered(payload))
+    (received,) = read_plain([delivered(payload)])
     standard = message.properties()
     is_plain = (
         isinstance(routed, Deliver)
@@ -124,10 +124,10 @@ def test_what_is_cut_is_what_is_decoded_and_encoded_anew(payload: bytes) -> None
 @given(parked(), st.data())
 def test_cut_short_or_garbled_bytes_are_left_to_the_general_way(payload: bytes, data: st.DataObject) -> None:
     end = data.draw(st.integers(0, len(payload) - 1))
-    read_plain(delivered(payload[:end]))
+    read_plain([delivered(payload[:end])])
     garbled = bytearray(payload)
     garbled[end] ^= data.draw(st.integers(1, 255))
-    received = read_plain(delivered(bytes(garbled)))
+    (received,) = read_plain([delivered(bytes(garbled))])
     if received is not None:
         Message(received.restored(PLAIN, NOW))
 

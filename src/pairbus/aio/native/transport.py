@@ -118,7 +118,8 @@ class NativeTransport:
                 if loop.time() - began < LONG_WAIT or self.facts(error).cause not in IN_DOUBT:
                     raise
             else:
-                return [read_plain(delivery) or _received(queue, delivery) for delivery in arrived]
+                plain = read_plain(arrived)
+                return [each or _received(queue, delivery) for each, delivery in zip(plain, arrived, strict=True)]
 
     async def _receiver(self, queue: str) -> ReceivingLink:
         slot = self._queues.setdefault(entity_key(queue), _Slot())

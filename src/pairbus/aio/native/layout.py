@@ -1,0 +1,201 @@
+"""Where things lie in plain parked messages, worked out once for all that are laid out alike.
+
+A broker lays out the messages of a queue alike, and an application's messages differ in what their properties say and
+not in what they are. So one message tells where the numbers lie in the next ones, and which bytes must be the same for
+that to hold: constructors, names, and the sizes of the standard properties.
+"""
+
+# ruff: noqa: C901, PLR2004 (one walk after the other is plain; codes are AMQP's)
+
+import struct
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
+
+from pairbus.amqp.message import Message, encode_header
+from pairbus.amqp.sections import Header
+from pairbus.core.envelope import PATH
+
+_PATH_ENTRY: Final = b"\xa1" + bytes((len(PATH),)) + PATH.encode() + b"\xa1"
+"""How the destination begins, which parking puts first among the application properties."""
+_NUMBER: Final = b"x-opt-sequence-number"
+_ENQUEUED: Final = b"x-opt-enqueued-time"
+_LOCKED: Final = b"x-opt-locked-until"
+_DROPPED: Final = frozenset((b"x-opt-enqueue-sequence-number", b"x-opt-message-state"))
+"""What a broker may say besides, and nobody needs."""
+_GROUP_ID: Final = 10
+_WIDTHS: Final = tuple((0, 0, 0, 0, 0, 1, 2, 4, 8, 16)[code >> 4] if code < 0xA0 else 0 for code in range(256))
+"""How many bytes follow a constructor, if that says it."""
+_FORMATS: Final = {0x81: "q", 0x83: "q", 0x55: "b"}
+"""How numbers and times are unpacked, by their constructors."""
+
+_unpack_uint = struct.Struct(">I").unpack_from
+
+
+class Layout(NamedTuple):
+    """How messages are laid out, as far as the destination.
+
+    :ivar unpack: takes one apart, into bytes that are the same in each and numbers in between.
+    :ivar numbers_of: its sequence number, when it was enqueued and until when it is locked, the size of the
+        application properties, and that of the destination.
+    :ivar header: what the header becomes when it is sent on.
+    :ivar bare_at: where the bare message begins.
+    :ivar properties_at: where the application properties begin.
+    :ivar sized_at: from where on their size counts.
+    :ivar path_at: where the destination begins.
+    """
+
+    unpack: Callable[[bytes], tuple[Any, ...]]
+    fixed_of: Callable[[tuple[Any, ...]], tuple[bytes, ...]]
+    fixed: tuple[bytes, ...]
+    numbers_of: Callable[[tuple[Any, ...]], tuple[int, int, int, int, int]]
+    header: bytes
+    bare_at: int
+    properties_at: int
+    sized_at: int
+    path_at: int
+
+
+class NotPlainError(Exception):
+    """A message has more than a plain one, or is laid out in another way."""
+
+
+class _Walk:
+    """A walk through a message, which tells what is the same in the next ones from what is not.
+
+    :ivar at: where it is; what it has passed over is the same in all, unless it was skipped or is a number.
+    """
+
+    def __init__(self, payload: bytes) -> None:
+        self.payload = payload
+        self.at = 0
+        self.fixed: list[int] = []
+        self._begin = 0
+        self._format = ">"
+        self._values = 0
+
+    def take(self, expected: bytes) -> bool:
+        """Pass over these bytes, if they are there."""
+        found = self.payload.startswith(expected, self.at)
+        if found:
+            self.at += len(expected)
+        return found
+
+    def skip(self, size: int) -> None:
+        """Pass over bytes that may be others in the next message."""
+        self._add(f"{size}x")
+        self.at = self._begin = self.at + size
+
+    def number(self, code: str) -> int:
+        """Pass over a number; return its place among what is unpacked."""
+        self._add(code)
+        self.at = self._begin = self.at + struct.calcsize(">" + code)
+        self._values += 1
+        return self._values - 1
+
+    def _add(self, code: str) -> None:
+        if self.at > self._begin:
+            self._format += f"{self.at - self._begin}s"
+            self.fixed.append(self._values)
+            self._values += 1
+        self._format += code
+
+    def end(self) -> struct.Struct:
+        """Return what unpacks all that it has passed over; the last of it is a number."""
+        return struct.Struct(self._format)
+
+
+def learn(payload: bytes) -> Layout:
+    """Work out how a message is laid out, or raise :class:`NotPlainError`; what is cut short raises anything."""
+    walk = _Walk(payload)
+    header = _pass_header(walk)
+    stamps = _pass_annotations(walk)
+    bare_at = walk.at
+    if walk.take(b"\x00\x53\x73"):
+        _pass_properties(walk)
+    properties_at = walk.at
+    if walk.take(b"\x00\x53\x74\xc1"):
+        size, sized_at = walk.number("B"), walk.at
+        walk.skip(1)
+    elif walk.take(b"\x00\x53\x74\xd1"):
+        size, sized_at = walk.number("I"), walk.at
+        walk.skip(4)
+    else:
+        raise NotPlainError
+    if not walk.take(_PATH_ENTRY):
+        raise NotPlainError
+    numbers = itemgetter(*stamps, size, walk.number("B"))
+    unpack, fixed_of = walk.end().unpack_from, itemgetter(*walk.fixed)
+    fixed = fixed_of(unpack(payload))
+    return Layout(unpack, fixed_of, fixed, numbers, header, bare_at, properties_at, sized_at, walk.at)
+
+
+def _pass_header(walk: _Walk) -> bytes:
+    """Pass over the header, if there is one, and return what is kept of it."""
+    payload = walk.payload
+    if not walk.take(b"\x00\x53\x70"):
+        return b""
+    if payload[3] not in (0xC0, 0x45):
+        raise NotPlainError
+    walk.at = 5 + payload[4] if payload[3] == 0xC0 else 4
+    old = Message(payload[: walk.at]).header()
+    if old is None or (old.durable is None and old.priority is None):
+        return b""
+    return encode_header(Header(old.durable, old.priority))
+
+
+def _pass_annotations(walk: _Walk) -> tuple[int, int, int]:
+    """Pass over the broker's annotations, and return the places of those that are to be known."""
+    payload = walk.payload
+    if not walk.take(b"\x00\x53\x72\xc1"):
+        raise NotPlainError
+    end, pairs = walk.at + 1 + payload[walk.at], payload[walk.at + 1] >> 1
+    walk.at += 2
+    places: dict[bytes, int] = {}
+    for _ in range(pairs):
+        if payload[walk.at] != 0xA3:
+            raise NotPlainError
+        at = walk.at + 2 + payload[walk.at + 1]
+        name, code = payload[walk.at + 2 : at], payload[at]
+        if code not in _FORMATS or (name not in _DROPPED and name not in (_NUMBER, _ENQUEUED, _LOCKED)):
+            raise NotPlainError
+        walk.at = at + 1
+        places[name] = walk.number(_FORMATS[code])
+    if walk.at != end or len(places) != pairs or not places.keys() >= {_NUMBER, _ENQUEUED, _LOCKED}:
+        raise NotPlainError
+    return places[_NUMBER], places[_ENQUEUED], places[_LOCKED]
+
+
+def _pass_properties(walk: _Walk) -> None:
+    """Pass over the standard properties, which must not have a group; what they say may differ."""
+    payload, code = walk.payload, walk.payload[walk.at]
+    if code == 0xC0:
+        end, count = walk.at + 2 + payload[walk.at + 1], payload[walk.at + 2]
+        walk.at += 3
+    elif code == 0xD0:
+        end, count = walk.at + 5 + _unpack_uint(payload, walk.at + 1)[0], _unpack_uint(payload, walk.at + 5)[0]
+        walk.at += 9
+    elif code == 0x45:  # an empty list
+        end, count = walk.at + 1, 0
+        walk.at += 1
+    else:
+        raise NotPlainError
+    for index in range(count):
+        code = payload[walk.at]
+        if index == _GROUP_ID and code != 0x40:
+            raise NotPlainError
+        if 0x40 <= code < 0xA0:
+            walk.at += 1
+            size = _WIDTHS[code]
+        elif 0xA0 <= code < 0xB0:
+            size = payload[walk.at + 1]
+            walk.at += 2
+        elif 0xB0 <= code < 0xC0:
+            size = _unpack_uint(payload, walk.at + 1)[0]
+            walk.at += 5
+        else:
+            raise NotPlainError
+        if size:
+            walk.skip(size)
+    if walk.at != end:
+        raise NotPlainError
