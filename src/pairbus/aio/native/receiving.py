@@ -169,14 +169,15 @@ class ReceivingLink:
         if self.error is not None:
             return [errors.unsent(errors.again(self.error))] * len(deliveries)
         ids = [delivery.delivery_id for delivery in deliveries]
-        group = self._settlements.ask(ids, self._loop.create_future()) if self.confirms else None
-        for first, last in runs_of(ids):
+        runs = runs_of(ids)
+        group = self._settlements.ask(runs, self._loop.create_future()) if self.confirms else None
+        for first, last in runs:
             self._session.settle_run(first, last, state, settled=group is None)
         self.connection.flush_soon()
         if group is None:
             return [None] * len(deliveries)
         await self._answer(group, seconds)
-        if state is ACCEPTED and len(group.states) == len(ids) and _WELL.issuperset(map(type, group.states.values())):
+        if state is ACCEPTED and not group.left and all(type(answer.state) in _WELL for answer in group.answers):
             return [None] * len(ids)  # as a rule
         return [self._judged(group, number, state, seconds) for number in ids]
 
@@ -189,10 +190,11 @@ class ReceivingLink:
             timer.cancel()
 
     def _judged(self, group: Group[_Answer], number: int, wanted: DeliveryState, seconds: float) -> Exception | None:
-        if number not in group.states:
+        answer = group.answer(number)
+        if answer is None:
             what = f"settling a message of {self.entity!r}"
             return errors.timed_out(what, seconds) if self.error is None else errors.again(self.error)
-        state = group.states[number]
+        state = answer.state
         if state is None:  # settled as it was asked for, and not said again
             return None
         if type(state) is type(wanted) and getattr(state, "error", None) is None:

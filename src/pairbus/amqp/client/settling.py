@@ -1,27 +1,40 @@
 """Settlements that a receiver has asked for and the sender has not answered yet (rcv-settle-mode *second*)."""
 
-from collections.abc import Iterable, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from pairbus.amqp.link import SERIAL_MASK
 from pairbus.amqp.performatives import DeliveryState
 
 C = TypeVar("C")
 
+Run: TypeAlias = tuple[int, int]
+"""The first and the last of delivery ids that follow each other."""
 
+
+class Answer(NamedTuple):
+    """What the sender has answered for a run."""
+
+    first: int
+    last: int
+    state: DeliveryState | None
+
+
+@dataclass(slots=True, eq=False)
 class Group(Generic[C]):
-    """Deliveries that one call settles; the call has ended when ``left`` is nothing.
+    """Deliveries that one call settles; the call has ended when ``left``, the number without an answer, is nothing.
 
-    :ivar states: what the sender has answered, by delivery id; None: nothing, and now nobody knows.
     :ivar context: the caller's own.
     """
 
-    __slots__ = ("context", "left", "states")
+    left: int
+    context: C
+    answers: list[Answer] = field(default_factory=list[Answer])
 
-    def __init__(self, left: int, context: C) -> None:
-        self.left = left
-        self.context = context
-        self.states: dict[int, DeliveryState | None] = {}
+    def answer(self, number: int) -> Answer | None:
+        """Return what was answered for one of them; None: nothing, and now nobody knows."""
+        return next((answer for answer in self.answers if answer.first <= number <= answer.last), None)
 
 
 class Settlements(Generic[C]):
@@ -30,38 +43,38 @@ class Settlements(Generic[C]):
     __slots__ = ("_asked",)
 
     def __init__(self) -> None:
-        self._asked: dict[int, Group[C]] = {}
+        self._asked: dict[Run, Group[C]] = {}
 
     def __len__(self) -> int:
-        return len(self._asked)
+        return sum(last - first + 1 for first, last in self._asked)
 
-    def ask(self, ids: Sequence[int], context: C) -> Group[C]:
-        """Note that these deliveries are to be settled together."""
-        group = Group(len(ids), context)
-        self._asked.update(dict.fromkeys(ids, group))
+    def ask(self, runs: Iterable[Run], context: C) -> Group[C]:
+        """Note that the deliveries of these runs are to be settled together."""
+        group = Group(0, context)
+        for run in runs:
+            self._asked[run] = group
+            group.left += run[1] - run[0] + 1
         return group
-
-    def forget(self, ids: Iterable[int]) -> None:
-        """Note that nobody waits for these any more."""
-        for number in ids:
-            self._asked.pop(number, None)
 
     def answered(self, first: int, last: int, state: DeliveryState | None) -> list[Group[C]]:
         """Take the sender's answer for a range, and return the groups that have ended by it."""
-        asked = self._asked
-        span = (last - first) & SERIAL_MASK
-        if span < len(asked):
-            numbers = [(first + step) & SERIAL_MASK for step in range(span + 1)]
-        else:  # the peer chooses the range, so it is never walked
-            numbers = [number for number in asked if (number - first) & SERIAL_MASK <= span]
+        if first > last:  # the numbers begin anew in between
+            return self.answered(first, SERIAL_MASK, state) + self.answered(0, last, state)
+        touched = [(first, last)] if (first, last) in self._asked else list(self._asked)
         ended: list[Group[C]] = []
-        for number in numbers:
-            group = asked.pop(number, None)
-            if group is not None:
-                group.states[number] = state
-                group.left -= 1
-                if not group.left:
-                    ended.append(group)
+        for begin, end in touched:  # never the range itself, which the peer chooses
+            low, high = max(first, begin), min(last, end)
+            if low > high:
+                continue
+            group = self._asked.pop((begin, end))
+            if begin < low:
+                self._asked[begin, low - 1] = group
+            if high < end:
+                self._asked[high + 1, end] = group
+            group.answers.append(Answer(low, high, state))
+            group.left -= high - low + 1
+            if not group.left:
+                ended.append(group)
         return ended
 
     def lost(self) -> list[Group[C]]:
@@ -71,11 +84,14 @@ class Settlements(Generic[C]):
         return list(groups)
 
 
-def runs_of(ids: Iterable[int]) -> list[tuple[int, int]]:
-    """Cut delivery ids into runs that follow each other: first and last of each."""
-    runs: list[tuple[int, int]] = []
+def runs_of(ids: Iterable[int]) -> list[Run]:
+    """Cut delivery ids into runs."""
+    numbers = sorted(ids)
+    if numbers and numbers[-1] - numbers[0] == len(numbers) - 1:  # as a rule
+        return [(numbers[0], numbers[-1])]
+    runs: list[Run] = []
     first = last = -2
-    for number in sorted(ids):
+    for number in numbers:
         if number == last + 1:
             last = number
             continue
