@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Final
 
 from pairbus.aio.attempt import cancel
@@ -35,6 +36,8 @@ LONGEST_RENEWAL: Final = 20.0
 SHORTEST_RENEWAL: Final = 1.0
 REMEMBERED: Final = 100_000
 """How many messages are remembered that were sent and could not be completed."""
+
+_locked_until = attrgetter("locked_until")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +226,7 @@ class Mover:
         return seen
 
     async def _keep_locks(self, under_way: Mapping[int, Received], ended: asyncio.Event) -> None:
-        ends = min(each.locked_until for each in under_way.values())
+        ends = min(map(_locked_until, under_way.values()))
         third = (ends - self._utc()).total_seconds() / 3
         period = min(LONGEST_RENEWAL, max(SHORTEST_RENEWAL, third))
         while not await pause(period, ended):

@@ -87,7 +87,7 @@ class Connection:
         """What the peer said when it opened."""
         self.sessions: dict[int, Session] = {}
         """By our channel."""
-        self.out: list[bytes] = []
+        self.out: list[bytes | memoryview] = []
         self.settling: list[Session] = []
         self.peer_max_frame_size = MIN_MAX_FRAME_SIZE
         self.trusted = False

@@ -26,7 +26,12 @@ _MIN_OFFSET: Final = 2
 
 def frame(channel: int, body: bytes, frame_type: int = AMQP_FRAME) -> bytes:
     """Put a body into a frame."""
-    return _pack_head(len(body) + HEADER_SIZE, _MIN_OFFSET, frame_type, channel) + body
+    return frame_head(channel, len(body), frame_type) + body
+
+
+def frame_head(channel: int, size: int, frame_type: int = AMQP_FRAME) -> bytes:
+    """Return what goes before a body of this size."""
+    return _pack_head(size + HEADER_SIZE, _MIN_OFFSET, frame_type, channel)
 
 
 class FrameSplitter:

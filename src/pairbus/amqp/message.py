@@ -59,8 +59,8 @@ _SMALL_ULONG: Final = 0x53
 _SHORT: Final = b"\x00\x53"
 
 _unpack_uint = struct.Struct(">I").unpack_from
-_pack_short = struct.Struct(">BB").pack
-_pack_long = struct.Struct(">BI").pack
+_pack_short = struct.Struct(">BBBBB").pack
+_pack_long = struct.Struct(">BBBBI").pack
 
 
 class Keep:
@@ -302,8 +302,11 @@ def encode_map_section(code: int, content: Map | None) -> bytes:
 
 def encode_data_section(payload: bytes) -> bytes:
     """Encode one data section of a body."""
-    size = len(payload)
-    return b"\x00\x53\x75" + (_pack_short(0xA0, size) if size < 256 else _pack_long(0xB0, size)) + payload  # noqa: PLR2004
+    return _data_head(len(payload)) + payload
+
+
+def _data_head(size: int) -> bytes:
+    return _pack_short(0x00, 0x53, 0x75, 0xA0, size) if size < 256 else _pack_long(0x00, 0x53, 0x75, 0xB0, size)  # noqa: PLR2004
 
 
 def encode_value_section(value: Value) -> bytes:
@@ -338,4 +341,7 @@ def split_batch(payload: bytes) -> list[bytes]:
 
 def build_batch(messages: Iterable[bytes], envelope: bytes = b"") -> bytes:
     """Encode messages as one batch; ``envelope`` is sections (annotations, properties) that go before them."""
-    return envelope + b"".join([encode_data_section(message) for message in messages])
+    parts = [envelope]
+    for message in messages:
+        parts += _data_head(len(message)), message
+    return b"".join(parts)

@@ -153,16 +153,16 @@ class SenderLink(Link):
         fields = handle + encode_uint(delivery_id) + encode_binary(tag) + encode_uint(message_format)
         fields += encode_boolean(settled)
         session = self.session
-        sent = 0
+        unsent = memoryview(payload)
         while True:
             room = session.peer_max_frame_size - _FRAME_HEAD_SIZE - _PARTS_OVERHEAD - len(fields)
-            more = len(payload) - sent > room
+            more = len(unsent) > room
             body = fields + encode_boolean(more) + _UNUSED
             performative = b"\x00\x53\x14\xc0" + bytes((len(body) + 1, 11)) + body
-            session.send_transfer(self, performative + payload[sent : sent + room])
+            session.send_transfer(self, performative, unsent[:room])
             if not more:
                 return
-            sent += room
+            unsent = unsent[room:]
             fields = handle + b"\x40\x40\x40\x40"
 
     @property

@@ -26,7 +26,7 @@ from pairbus.amqp.events import (
     SessionEnded,
     WindowOpened,
 )
-from pairbus.amqp.frames import frame
+from pairbus.amqp.frames import frame, frame_head
 from pairbus.amqp.hotpath import (
     TransferTail,
     disposition_frame,
@@ -120,7 +120,7 @@ class Session:
         self._remote_handle_max = UINT_MAX
         self._by_remote_handle: dict[int, SenderLink | ReceiverLink] = {}
         self._attaching: dict[tuple[str, bool], SenderLink | ReceiverLink] = {}
-        self._backlog: deque[tuple[Link, bytes]] = deque()
+        self._backlog: deque[tuple[Link, bytes, memoryview]] = deque()
         self._reported = False
         self._settling_role = SENDER
         self._settling_first = _NONE
@@ -238,14 +238,14 @@ class Session:
             )  # fmt: skip
             self.out.append(link_flow_frame(self.channel, flow))
 
-    def send_transfer(self, link: Link, body: bytes) -> None:
+    def send_transfer(self, link: Link, performative: bytes, payload: memoryview) -> None:
         """Send one frame of a delivery now, or when the peer's window opens."""
         if self.remote_incoming_window > 0:
             self.remote_incoming_window -= 1
             self.next_outgoing_id = (self.next_outgoing_id + 1) & SERIAL_MASK
-            self.out.append(frame(self.channel, body))
+            self.out += (frame_head(self.channel, len(performative) + len(payload)) + performative, payload)
         else:
-            self._backlog.append((link, body))
+            self._backlog.append((link, performative, payload))
 
     def drop_backlog(self, link: Link) -> None:
         """Forget what a link that ends has not sent or not settled."""

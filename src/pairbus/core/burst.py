@@ -173,7 +173,7 @@ _Session: TypeAlias = tuple[str, str]
 
 def keeps_order(burst: Iterable[Parked]) -> bool:
     """Tell whether the burst has messages of sessions, so that :func:`plan` needs to know what else is there (Y5)."""
-    return any(_session_of(message) is not None for message in burst)
+    return any(message.names_session and _session_of(message) is not None for message in burst)
 
 
 def plan(

@@ -137,10 +137,10 @@ class ReceivingLink:
         return taken
 
     async def _arrival(self, wait: float) -> None:
-        self._waiter = self._loop.create_future()
-        timer = self._loop.call_later(wait, _release, self._waiter)
+        waiter = self._waiter = self._loop.create_future()
+        timer = self._loop.call_later(wait, _release, waiter)
         try:
-            await self._waiter
+            await waiter
         finally:
             timer.cancel()
             self._waiter = None
@@ -206,8 +206,9 @@ class ReceivingLink:
     def on_delivery(self, event: DeliveryReceived) -> None:
         """Take a message."""
         self._arrived.append(event)
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)  # it goes on when all that came together is there
+        if self._waiter is not None:
+            _release(self._waiter)  # it goes on when all that came together is there
+            self._waiter = None
 
     def on_settled(self, first: int, last: int, state: DeliveryState | None) -> None:
         """Take the broker's answer to settlements."""
