@@ -117,7 +117,7 @@ class ReceiverLink(Link):
 
         One that is not laid out so, or is not as it should be, is left to the general way.
         """
-        if self._first is not None or self.state is not _ATTACHED:
+        if self.state is not _ATTACHED:
             return 0, position
         if self.session.enforce_credit:
             room = min(room, self.credit)
