@@ -29,7 +29,7 @@ class Piece:
     more: bool = False
     aborted: bool = False
     continues: bool = False
-    payload: bytes = b"payload"
+    payload: bytes = b"p" * 39
     extra_head: bytes = b""
     is_flow: bool = False
 
@@ -116,7 +116,8 @@ def state(connection: Connection) -> list[object]:
 
 
 @given(pieces, settings, st.sampled_from([3, 1000]), st.integers(0, 3000))
-@example([Piece()] * 20, {}, 1000, 500)
+@example([Piece()] * 20, {}, 1000, 800)
+@example([Piece()] * 20, {}, 1000, 830)
 @example([Piece(handle=1 + index // 10 % 2) for index in range(40)], {}, 1000, 0)
 @example([Piece()] * 20, {"enforce_credit": True}, 15, 300)
 @example([Piece()] * 20, {"incoming_window": 8}, 1000, 0)
