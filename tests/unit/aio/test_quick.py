@@ -3,6 +3,9 @@
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus._pyamqp._encode import encode_payload
+from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -139,3 +142,34 @@ def _section(message: Message, code: int) -> bytes:
 
 def _typed(message: Message) -> dict[Any, tuple[type, Any]]:
     return {name: (type(value), value) for name, value in message.application_properties().items()}
+
+
+@given(st.lists(parked(), max_size=6))
+def test_a_burst_is_read_as_each_of_its_messages_is(payloads: list[bytes]) -> None:
+    together = read_plain(map(delivered, payloads))
+    apart = [received for payload in payloads for received in read_plain([delivered(payload)])]
+    assert [each and each.restored(PLAIN, NOW) for each in together] == [
+        each and each.restored(PLAIN, NOW) for each in apart
+    ]
+
+
+def test_messages_of_the_sdk_with_all_their_fields_are_plain_unless_they_have_a_group() -> None:
+    def parked_by_sdk(**properties: Any) -> bytes:  # noqa: ANN401 (handed on)
+        made = ServiceBusMessage(b"body", application_properties={PATH: "orders"}, **properties)
+        encoded = bytearray()
+        encode_payload(encoded, PyamqpTransport.to_outgoing_amqp_message(made.raw_amqp_message))
+        return build_message(message_annotations=STAMPS) + bytes(encoded)
+
+    payloads = [
+        parked_by_sdk(message_id=text, correlation_id=other, **more)
+        for text in ("a", "b", "long" * 30)
+        for other in (None, "c")
+        for more in ({}, {"session_id": "s"}, {"subject": "s"})
+    ]
+    read = read_plain(map(delivered, payloads))
+    for payload, received in zip(payloads, read, strict=True):
+        standard = Message(payload).properties()
+        assert standard is not None
+        assert (received is None) == (standard.group_id is not None)
+        if received is not None:
+            assert Message(received.restored(PLAIN, NOW)).properties() == standard
