@@ -40,7 +40,7 @@ def play(twin: Twin) -> Play:
     return play
 
 
-@pytest.fixture(params=("aio", "native"))
+@pytest.fixture(params=("aio", "aio-native"))
 def play_aio(request: pytest.FixtureRequest) -> Play:
     """Run a scenario with the asynchronous client only, by each transport."""
 

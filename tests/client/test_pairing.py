@@ -140,7 +140,7 @@ def test_b5_a_queue_that_cannot_be_reached_is_left_out(
     """B5: pairing fails only when none is left or access is denied."""
 
     async def scenario(stage: Stage) -> None:
-        kind = Unwilling if stage.twin.kind == "sync" else UnwillingAio
+        kind = Unwilling if stage.twin.is_sync else UnwillingAio
         stage.manager = kind(stage.other.fully_qualified_namespace, *errors)  # type: ignore[assignment]
         if refused is not None:
             with pytest.raises(PairingError, match=refused):

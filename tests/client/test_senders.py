@@ -44,8 +44,8 @@ def test_sends_of_many_tasks_travel_together_and_each_has_its_own_outcome(play: 
         assert results[101] in failures
         arrived = await stage.take(count=200)
         assert sorted(int(str(message)) for message in arrived) == list(range(200))
-        transfers = sum(each.kind is Kind.SEND for each in stage.records)
-        assert transfers < 100
+        if not (stage.twin.is_sync and stage.twin.is_native):  # a few threads, none of which waits for another
+            assert sum(each.kind is Kind.SEND for each in stage.records) < 100
 
     play(scenario)
 
@@ -58,7 +58,7 @@ def test_natively_the_broker_works_on_some_while_others_come() -> None:
         assert sum(sizes) == 3 * AT_ONCE
         assert max(sizes) == AT_ONCE
 
-    run(scenario, Twin("native"))
+    run(scenario, Twin("aio-native"))
 
 
 def test_sessions_do_not_share_a_batch_and_keep_their_order(play_aio: Play) -> None:

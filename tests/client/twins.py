@@ -8,39 +8,40 @@ import pairbus
 from pairbus import aio
 from support.threaded import Threaded
 
-KINDS = ("aio", "sync", "native")
+KINDS = ("aio", "sync", "aio-native", "sync-native")
 
 
 class Twin:
     """One of the clients.
 
-    :param kind: ``sync`` or ``aio``, or ``native`` for the asynchronous one whose sends go by the native client.
+    :param kind: ``sync`` or ``aio``; with ``-native`` its sends go by the native client.
     """
 
     def __init__(self, kind: str) -> None:
-        self.kind = kind
+        self.is_sync = kind.startswith("sync")
+        self.is_native = kind.endswith("-native")
 
     def factory(self, connection_string: str, **options: Any) -> aio.MessagingFactory:
         """Make a factory; the SDK does not retry unless it is told to."""
         options = {"retry_total": 0, **options}
-        if self.kind == "native":
+        if self.is_native:
             options = {"transport": "native", **options}
-        if self.kind != "sync":
+        if not self.is_sync:
             return aio.MessagingFactory.from_connection_string(connection_string, **options)
         made = pairbus.MessagingFactory.from_connection_string(connection_string, **options)
         return cast("aio.MessagingFactory", Threaded(made))
 
     def manager(self, connection_string: str) -> aio.NamespaceManager:
         """Make a manager."""
-        kind = aio.NamespaceManager if self.kind != "sync" else pairbus.NamespaceManager
+        kind = pairbus.NamespaceManager if self.is_sync else aio.NamespaceManager
         return cast("aio.NamespaceManager", kind.from_connection_string(connection_string))
 
     async def close_manager(self, manager: aio.NamespaceManager) -> None:
         """Close a manager."""
-        if self.kind != "sync":
-            await manager.__aexit__()
-        else:
+        if self.is_sync:
             cast("pairbus.NamespaceManager", manager).close()
+        else:
+            await manager.__aexit__()
 
     def options(
         self, manager: aio.NamespaceManager, secondary: aio.MessagingFactory, **options: Any
