@@ -50,12 +50,15 @@ def play_aio(request: pytest.FixtureRequest) -> Play:
     return play
 
 
-def run(scenario: Scenario, twin: Twin, **stage: Any) -> None:
+def run(
+    scenario: Scenario, twin: Twin, loops: Callable[[], asyncio.AbstractEventLoop] | None = None, **stage: Any
+) -> None:
     async def run() -> None:
         async with asyncio.timeout(TIMEOUT), Stage(twin, **stage) as made:
             await scenario(made)
 
-    asyncio.run(run())
+    with asyncio.Runner(loop_factory=loops) as runner:
+        runner.run(run())
 
 
 @pytest.fixture(autouse=True)
