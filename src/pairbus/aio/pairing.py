@@ -74,7 +74,7 @@ class Pairing:
         self._chores = chores
         self._instrument = instrument
         self._tell = turned
-        self._loop = asyncio.get_running_loop()
+        self.time: Final = asyncio.get_running_loop().time  # to ask which loop runs is a call of the system
         self._watches: dict[str, Watch] = {}
         self._backlog: dict[str, Lane | NativeLane] = {}
         self._probes: dict[Watch, Lane | NativeLane] = {}
@@ -150,7 +150,7 @@ class Pairing:
 
     def _prepare(self, seat: Seat) -> None:
         """Open the link to the backlog queue of a sender, so that failing over costs no connection set-up."""
-        queue = seat.choice.queue = self.rotation.choose(seat.choice.queue, self._loop.time())
+        queue = seat.choice.queue = self.rotation.choose(seat.choice.queue, self.time())
         if queue is not None:
             self.backlog(queue).prepare_soon()
 
@@ -163,12 +163,12 @@ class Pairing:
 
     async def _ping(self, watch: Watch) -> None:
         lane = self._probe(watch)
-        deadline = self._loop.time() + self.policy.attempt_timeout
+        deadline = self.time() + self.policy.attempt_timeout
         try:
             watch.demands_sessions = await prober.ping(lane, deadline, session=watch.demands_sessions)
         except Exception as error:  # noqa: BLE001 (G1: whatever it is, the entity is not back)
             _LOGGER.debug("%r is not back: %r (%s)", watch.health.entity, error, facts(error).cause.value)
-            watch.act(watch.health.ping_failed(self._loop.time()))
+            watch.act(watch.health.ping_failed(self.time()))
             return
         watch.act(watch.health.ping_accepted())
         probe = self._probes.pop(watch, None)

@@ -118,7 +118,7 @@ class MessageSender:
             except Exception as error:
                 if pairing.policy.classify(facts(error, begun=False)) is Verdict.CALLERS:
                     raise
-                watch.act(watch.health.attempt_failed(asyncio.get_running_loop().time()))
+                watch.act(watch.health.attempt_failed(pairing.time()))
         return self
 
     async def __aexit__(
@@ -233,7 +233,7 @@ class MessageSender:
                 lambda link: link.sender.cancel_scheduled_messages(sequence_numbers),
                 Kind.CANCEL,
                 (),
-                asyncio.get_running_loop().time() + bound,
+                pairing.time() + bound,
             )
         )
 
@@ -281,7 +281,7 @@ class MessageSender:
     async def _ship(self, pairing: Pairing, shipment: Shipment, timeout: float | None) -> Done:
         """Carry out the procedure of one send (:class:`~pairbus.core.sending.Sending`), step by step."""
         watch, seat = self._take_seat(pairing)
-        time = asyncio.get_running_loop().time
+        time = pairing.time
         sending = Sending(watch.health, pairing.rotation, seat.choice, pairing.policy, pairing.random, time(), timeout)
         with self._factory.under_way:
             while True:
@@ -331,7 +331,7 @@ class MessageSender:
         except Exception as error:  # noqa: BLE001 (judged by the rules)
             self._check_given_up(error)
             known = self._understood(facts(error, begun=begun), shipment, lane.batch_bytes)
-            sending.backlog_failed(step.queue, known, asyncio.get_running_loop().time())
+            sending.backlog_failed(step.queue, known, pairing.time())
         else:
             sending.backlog_accepted(step.queue)
 

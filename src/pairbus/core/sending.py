@@ -7,7 +7,7 @@ simulation drive the same object.
 
 from dataclasses import dataclass, field
 from random import Random
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from pairbus.core.backoff import Backoff
 from pairbus.core.health import Action, EntityHealth, Next
@@ -58,6 +58,9 @@ class Done:
 
     parked_in: str | None
     in_doubt: bool
+
+
+_TAKEN: Final = Done(None, in_doubt=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +136,7 @@ class Sending:
 
     def primary_accepted(self) -> tuple[Action, ...]:
         """Note that the primary took the message."""
-        self._outcome = Done(None, self._in_doubt)
+        self._outcome = Done(None, in_doubt=True) if self._in_doubt else _TAKEN
         return self.health.attempt_accepted()
 
     def primary_failed(self, facts: ErrorFacts, now: float) -> tuple[Action, ...]:
