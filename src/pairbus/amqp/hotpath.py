@@ -125,13 +125,15 @@ def run_of(data: bytes, start: int, payload: int, says: TransferTail) -> Run | N
 
     None: it is no whole delivery, or laid out in a rare way.
     """
-    if says.more or says.aborted or data[start] != 0xC0:
+    if says.more or says.aborted or data[start] != 0xC0 or data[start + 3] not in (0x43, 0x52):
         return None
-    number_at = start + (5 if data[start + 3] == 0x52 else 4)
+    number_at = start + (4 if data[start + 3] == 0x43 else 5)
     tag_at = number_at + 7
-    if data[number_at] != 0x70 or data[number_at + 5] != 0xA0:
+    if tag_at > payload or data[number_at] != 0x70 or data[number_at + 5] != 0xA0:
         return None
     tail_at = tag_at + data[number_at + 6]
+    if tail_at > payload:
+        return None
     head = data[start - 7 : number_at + 1]
     tail = data[tail_at:payload]
     unpack = _layout(len(head), tail_at - tag_at, len(tail))

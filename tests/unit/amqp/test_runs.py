@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -37,15 +38,12 @@ class Piece:
         if self.is_flow:
             return frame(self.channel, encode_composite(Flow(0, 100, 0, 100)))
         transfer = Transfer(
-            self.handle,
-            None if self.continues else number,
-            None if self.continues else self.tag,
-            self.message_format,
-            self.settled,
-            self.more,
-            aborted=self.aborted,
+            self.handle, number, self.tag, self.message_format, self.settled, self.more, aborted=self.aborted
         )
-        body = encode_composite(transfer) + self.payload
+        performative = encode_composite(transfer)
+        if self.continues:  # says nothing but the handle
+            performative = b"\x00\x53\x14\xc0\x03\x01\x52" + bytes((self.handle,))
+        body = performative + self.payload
         whole = frame(self.channel, body)
         if not self.extra_head:
             return whole
@@ -129,7 +127,18 @@ def state(connection: Connection) -> list[object]:
 def test_what_comes_at_once_is_what_comes_frame_by_frame(
     given: list[Piece], options: dict[str, Any], credit: int, cut: int
 ) -> None:
-    frames = [piece.encoded(FIRST_ID + index) for index, piece in enumerate(given)]
+    compare([piece.encoded(FIRST_ID + index) for index, piece in enumerate(given)], options, credit, cut)
+
+
+@pytest.mark.parametrize("payload", [b"", b"\x70", b"\x70\x00\x00\x01\x00\xa0\x06tagged", b"\x70" * 5 + b"\xa0\xff"])
+def test_wherever_it_is_cut(payload: bytes) -> None:
+    given = [Piece(handle=1, more=True), Piece(handle=1, continues=True, payload=payload), Piece(), Piece(), Piece()]
+    frames = [piece.encoded(1000 + index) for index, piece in enumerate(given)]
+    for cut in range(len(b"".join(frames))):
+        compare(frames, {}, 1000, cut)
+
+
+def compare(frames: list[bytes], options: dict[str, Any], credit: int, cut: int) -> None:
     at_once, one_by_one = attached(options, credit), attached(options, credit)
     data = b"".join(frames)
     together = told([*at_once.receive_data(data[:cut], 1.0), *at_once.receive_data(data[cut:], 1.0)])
