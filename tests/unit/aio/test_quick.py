@@ -1,5 +1,7 @@
 """Plain messages, cut and not decoded, are what the general way makes of them (E1, E2)."""
 
+# pyright: reportPrivateUsage=false
+
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
@@ -9,6 +11,7 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pairbus.aio.native import quick
 from pairbus.aio.native.quick import PLAIN, read_plain
 from pairbus.aio.relabel import read, relabelled
 from pairbus.amqp import Message, build_message
@@ -136,7 +139,7 @@ def test_cut_short_or_garbled_bytes_are_left_to_the_general_way(payload: bytes, 
 
 
 def _section(message: Message, code: int) -> bytes:
-    found = message._sections.get(code)  # pyright: ignore[reportPrivateUsage]
+    found = message._sections.get(code)
     return b"" if found is None else message.data[found[0] : found[2]]
 
 
@@ -173,3 +176,13 @@ def test_messages_of_the_sdk_with_all_their_fields_are_plain_unless_they_have_a_
         assert (received is None) == (standard.group_id is not None)
         if received is not None:
             assert Message(received.restored(PLAIN, NOW)).properties() == standard
+
+
+def test_what_is_remembered_of_layouts_is_bounded() -> None:
+    for priority in range(256):
+        for count in range(10):
+            header = Header(priority=priority, delivery_count=count)
+            payload = build_message(message_annotations=STAMPS, header=header, application_properties={PATH: "q"})
+            assert read_plain([delivered(payload)]) != [None]
+    assert len(quick._bare_at) <= quick._KEPT
+    assert len(quick._layouts) <= quick._KEPT

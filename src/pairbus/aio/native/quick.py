@@ -41,8 +41,8 @@ _pack_uint = struct.Struct(">I").pack
 
 _bare_at: dict[bytes, int] = {}
 """Where bare messages begin, by the first bytes of messages."""
-_layouts: dict[tuple[int, bytes], Layout] = {}
-"""How messages are laid out, by where the bare message begins and by its first bytes, which tell of its properties."""
+_layouts: dict[tuple[bytes, bytes], Layout] = {}
+"""How messages are laid out, by their first bytes and by those of the bare message, which tell of its properties."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -155,8 +155,9 @@ def read_plain(deliveries: Iterable[DeliveryReceived]) -> list[PlainReceived | N
 
 def _layout_of(payload: bytes) -> Layout:
     """Return how a message is laid out, from what is remembered or from itself."""
-    at = _bare_at.get(payload[:_BEGINNING], 0)
-    layout = _layouts.get((at, payload[at + 2 : at + 8]))
+    beginning = payload[:_BEGINNING]
+    at = _bare_at.get(beginning, 0)
+    layout = _layouts.get((beginning, payload[at + 2 : at + 8]))
     if layout is None or layout.fixed_of(layout.unpack(payload)) != layout.fixed:
         layout = _learn(payload)
     return layout
@@ -168,8 +169,9 @@ def _learn(payload: bytes) -> Layout:
     if len(_layouts) >= _KEPT:
         _bare_at.clear()  # the usual ones are back after one message each
         _layouts.clear()
-    at = _bare_at[payload[:_BEGINNING]] = layout.bare_at
-    _layouts[at, payload[at + 2 : at + 8]] = layout
+    beginning, at = payload[:_BEGINNING], layout.bare_at
+    _bare_at[beginning] = at
+    _layouts[beginning, payload[at + 2 : at + 8]] = layout
     return layout
 
 
