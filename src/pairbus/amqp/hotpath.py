@@ -9,7 +9,6 @@ position of the list's constructor, after the descriptor, and accept exactly wha
 # ruff: noqa: C901, PLR0912, PLR2004 (one pass without calls is the point; constructor bytes are the specification's)
 
 import struct
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeVar
 
@@ -104,28 +103,36 @@ def read_transfer(
     return _transfer(data, start, end, max_elements, slice(tail_start, stop))
 
 
-class Run(NamedTuple):
-    """How the transfers of one link that follow each other are laid out, each a whole delivery.
+class TransferShape(NamedTuple):
+    """What transfers of one kind have in common, each of which is a whole delivery in one frame.
 
-    :ivar unpack: takes one apart: its size, ``head``, the delivery's id, ``mark``, the tag, ``tail``.
-    :ivar overhead: where its payload begins.
-    :ivar says: what ``tail`` says.
+    :ivar head: what is between the frame's size and the delivery's id.
+    :ivar tag_head: what is between the id and the tag.
+    :ivar layout: all of these, the id and the tag, in one go.
+    :ivar overhead: the size of a frame without its payload.
     """
 
-    unpack: Callable[[bytes, int], tuple[int, bytes, int, bytes, bytes, bytes]]
     head: bytes
-    mark: bytes
+    tag_head: bytes
     tail: bytes
+    layout: struct.Struct
     overhead: int
-    says: TransferTail
 
 
-def run_of(data: bytes, start: int, payload: int, says: TransferTail) -> Run | None:
-    """Return how a transfer is laid out whose list begins at ``start``, for those behind it.
+def transfer_shape(head: bytes, tag_size: int, tail: bytes) -> TransferShape:
+    """Lay out transfers once."""
+    layout = _layout(len(head), tag_size, len(tail))
+    return TransferShape(head, bytes((0xA0, tag_size)), tail, layout, layout.size)
 
-    None: it is no whole delivery, or laid out in a rare way.
-    """
-    if says.more or says.aborted or data[start] != 0xC0 or data[start + 3] not in (0x43, 0x52):
+
+@lru_cache(maxsize=256)
+def _layout(head: int, tag: int, tail: int) -> struct.Struct:
+    return struct.Struct(f">I{head}sI2s{tag}s{tail}s")
+
+
+def shape_of(data: bytes, start: int, payload: int) -> TransferShape | None:
+    """Return how a transfer is laid out whose list begins at ``start``; None: in a rare way."""
+    if data[start] != 0xC0 or data[start + 3] not in (0x43, 0x52):
         return None
     number_at = start + (4 if data[start + 3] == 0x43 else 5)
     tag_at = number_at + 7
@@ -134,15 +141,7 @@ def run_of(data: bytes, start: int, payload: int, says: TransferTail) -> Run | N
     tail_at = tag_at + data[number_at + 6]
     if tail_at > payload:
         return None
-    head = data[start - 7 : number_at + 1]
-    tail = data[tail_at:payload]
-    unpack = _layout(len(head), tail_at - tag_at, len(tail))
-    return Run(unpack, head, data[number_at + 5 : tag_at], tail, payload - start + 11, says)
-
-
-@lru_cache(maxsize=256)
-def _layout(head: int, tag: int, tail: int) -> Callable[[bytes, int], tuple[int, bytes, int, bytes, bytes, bytes]]:
-    return struct.Struct(f">I{head}sI2s{tag}s{tail}s").unpack_from
+    return transfer_shape(data[start - 7 : number_at + 1], tail_at - tag_at, data[tail_at:payload])
 
 
 def _transfer(

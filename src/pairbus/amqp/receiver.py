@@ -10,7 +10,7 @@ from pairbus.amqp.conditions import (
     AmqpError,
 )
 from pairbus.amqp.events import DeliveryReceived, Event, FlowChanged
-from pairbus.amqp.hotpath import Run, TransferTail
+from pairbus.amqp.hotpath import TransferShape, TransferTail
 from pairbus.amqp.link import HALF, SERIAL_MASK, Link, LinkState
 from pairbus.amqp.performatives import (
     RECEIVER,
@@ -111,9 +111,18 @@ class ReceiverLink(Link):
         self._on_part(payload, delivery_id, tail, events)
 
     def on_run(  # noqa: PLR0917 (called for each delivery that comes alone)
-        self, data: bytes, position: int, run: Run, room: int, largest: int, events: list[Event]
+        self,
+        data: bytes,
+        position: int,
+        shape: TransferShape,
+        says: TransferTail,
+        room: int,
+        largest: int,
+        events: list[Event],
     ) -> tuple[int, int]:
         """Take transfers that are laid out as the one before them, up to so many; return how many, and where they end.
+
+        :param says: what their tails say: that each is a whole delivery.
 
         One that is not laid out so, or is not as it should be, is left to the general way.
         """
@@ -121,14 +130,15 @@ class ReceiverLink(Link):
             return 0, position
         if self.session.enforce_credit:
             room = min(room, self.credit)
-        unpack, head, mark, tail, overhead, says = run
+        head, tag_head, tail, layout, overhead = shape
+        unpack = layout.unpack_from
         largest = min(largest, self.size_limit + overhead)
         last = len(data) - overhead
         message_format, settled = says.message_format or 0, says.settled
         before = len(events)
         while room > 0 and position <= last:
-            size, its_head, number, its_mark, tag, its_tail = unpack(data, position)
-            if its_head != head or its_mark != mark or its_tail != tail or not overhead <= size <= largest:
+            size, its_head, number, its_tag_head, tag, its_tail = unpack(data, position)
+            if its_head != head or its_tag_head != tag_head or its_tail != tail or not overhead <= size <= largest:
                 break
             end = position + size
             if end > len(data):

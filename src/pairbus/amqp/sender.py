@@ -1,12 +1,12 @@
 """The end of a link that sends, and spends the credit that the peer grants."""
 
-import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from pairbus.amqp.conditions import ILLEGAL_STATE, AmqpError
 from pairbus.amqp.encoder import encode_binary, encode_boolean, encode_uint
 from pairbus.amqp.events import Event, FlowChanged
+from pairbus.amqp.hotpath import TransferShape, transfer_shape
 from pairbus.amqp.link import HALF, SERIAL_MASK, Link, LinkState
 from pairbus.amqp.performatives import SENDER, Attach, DeliveryState, Flow
 from pairbus.amqp.types import Value
@@ -36,22 +36,6 @@ class SentDelivery:
         self.context = context
 
 
-class _Shape(NamedTuple):
-    """What the transfers of one kind have in common.
-
-    :ivar head: what is between the frame's size and the delivery's id.
-    :ivar tag_head: what is between the id and the tag.
-    :ivar layout: all of these and the tag, in one go.
-    :ivar overhead: the size of a frame without its payload.
-    """
-
-    head: bytes
-    tag_head: bytes
-    tail: bytes
-    layout: struct.Struct
-    overhead: int
-
-
 class SenderLink(Link):
     """Our end sends. ``credit`` says how many deliveries the peer takes now; :class:`FlowChanged` when it changes."""
 
@@ -64,7 +48,7 @@ class SenderLink(Link):
         self.draining = False
         self.max_message_size: int | None = None
         """What the peer says it takes."""
-        self._shapes: dict[tuple[int, bool, int], _Shape] = {}
+        self._shapes: dict[tuple[int, bool, int], TransferShape] = {}
 
     def send(
         self, payload: bytes, tag: bytes, *, settled: bool = False, message_format: int = 0, context: Value = None
@@ -130,7 +114,7 @@ class SenderLink(Link):
         for tag, front, rest in deliveries:
             self.send(front + rest, tag, context=tag)
 
-    def _shape(self, tag_size: int, message_format: int, *, settled: bool) -> _Shape:
+    def _shape(self, tag_size: int, message_format: int, *, settled: bool) -> TransferShape:
         """Lay out once what the transfers of one kind have in common."""
         if tag_size > _MAX_TAG:
             raise ValueError(f"a delivery tag has at most {_MAX_TAG} bytes, not {tag_size}")
@@ -140,10 +124,7 @@ class SenderLink(Link):
         head = (
             b"\x02\x00" + self.session.channel.to_bytes(2) + b"\x00\x53\x14\xc0" + bytes((size, 11)) + handle + b"\x70"
         )
-        overhead = _FRAME_HEAD_SIZE + 4 + 1 + size
-        layout = struct.Struct(f">I{len(head)}sI2s{tag_size}s{len(tail)}s")
-        shape = _Shape(head, bytes((0xA0, tag_size)), tail, layout, overhead)
-        self._shapes[tag_size, settled, message_format] = shape
+        shape = self._shapes[tag_size, settled, message_format] = transfer_shape(head, tag_size, tail)
         return shape
 
     def _send_in_parts(

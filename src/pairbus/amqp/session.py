@@ -34,7 +34,7 @@ from pairbus.amqp.hotpath import (
     link_flow_frame,
     read_disposition,
     read_transfer,
-    run_of,
+    shape_of,
 )
 from pairbus.amqp.link import HALF, SERIAL_MASK, Link, LinkState
 from pairbus.amqp.performatives import (
@@ -352,10 +352,10 @@ class Session:
         if taken is None or len(data) == end or room <= 0:
             return end
         link, tail, payload = taken
-        run = run_of(data, start, payload, tail)
-        if run is None or not run.head.startswith(self._frame_head):
+        shape = None if tail.more or tail.aborted else shape_of(data, start, payload)
+        if shape is None or not shape.head.startswith(self._frame_head):
             return end
-        count, end = link.on_run(data, end, run, room, largest, events)
+        count, end = link.on_run(data, end, shape, tail, room, largest, events)
         self.next_incoming_id = (self.next_incoming_id + count) & SERIAL_MASK
         self.incoming_window -= count
         return end

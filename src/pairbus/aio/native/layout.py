@@ -5,13 +5,14 @@ not in what they are. So one message tells where the numbers lie in the next one
 that to hold: constructors, names, and the sizes of the standard properties.
 """
 
-# ruff: noqa: C901, PLR2004 (one walk after the other is plain; codes are AMQP's)
+# ruff: noqa: PLR2004 (codes are AMQP's)
 
 import struct
 from collections.abc import Callable
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
+from pairbus.amqp.decoder import skip
 from pairbus.amqp.message import Message, encode_header
 from pairbus.amqp.sections import Header
 from pairbus.core.envelope import PATH
@@ -24,8 +25,6 @@ _LOCKED: Final = b"x-opt-locked-until"
 _DROPPED: Final = frozenset((b"x-opt-enqueue-sequence-number", b"x-opt-message-state"))
 """What a broker may say besides, and nobody needs."""
 _GROUP_ID: Final = 10
-_WIDTHS: Final = tuple((0, 0, 0, 0, 0, 1, 2, 4, 8, 16)[code >> 4] if code < 0xA0 else 0 for code in range(256))
-"""How many bytes follow a constructor, if that says it."""
 _FORMATS: Final = {0x81: "q", 0x83: "q", 0x55: "b"}
 """How numbers and times are unpacked, by their constructors."""
 
@@ -182,20 +181,11 @@ def _pass_properties(walk: _Walk) -> None:
         raise NotPlainError
     for index in range(count):
         code = payload[walk.at]
-        if index == _GROUP_ID and code != 0x40:
+        if not 0x40 <= code < 0xC0 or (index == _GROUP_ID and code != 0x40):
             raise NotPlainError
-        if 0x40 <= code < 0xA0:
-            walk.at += 1
-            size = _WIDTHS[code]
-        elif 0xA0 <= code < 0xB0:
-            size = payload[walk.at + 1]
-            walk.at += 2
-        elif 0xB0 <= code < 0xC0:
-            size = _unpack_uint(payload, walk.at + 1)[0]
-            walk.at += 5
-        else:
-            raise NotPlainError
-        if size:
-            walk.skip(size)
+        after = skip(payload, walk.at, end)
+        walk.at += 1 if code < 0xA0 else 2 if code < 0xB0 else 5  # the constructor, and the size if it has one
+        if after > walk.at:
+            walk.skip(after - walk.at)
     if walk.at != end:
         raise NotPlainError

@@ -45,9 +45,6 @@ class Settlements(Generic[C]):
     def __init__(self) -> None:
         self._asked: dict[Run, Group[C]] = {}
 
-    def __len__(self) -> int:
-        return sum(last - first + 1 for first, last in self._asked)
-
     def ask(self, runs: Iterable[Run], context: C) -> Group[C]:
         """Note that the deliveries of these runs are to be settled together."""
         group = Group(0, context)
@@ -86,7 +83,7 @@ class Settlements(Generic[C]):
 
 def runs_of(ids: Iterable[int]) -> list[Run]:
     """Cut delivery ids into runs."""
-    numbers = sorted(ids)
+    numbers = sorted(set(ids))
     if numbers and numbers[-1] - numbers[0] == len(numbers) - 1:  # as a rule
         return [(numbers[0], numbers[-1])]
     runs: list[Run] = []
