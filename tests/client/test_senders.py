@@ -4,6 +4,7 @@
 
 import asyncio
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -27,6 +28,7 @@ def test_sends_of_many_tasks_travel_together_and_each_has_its_own_outcome(play: 
     """While one transfer is under way those that wait are put in one batch; one that is at fault harms no other."""
 
     async def scenario(stage: Stage) -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(50))  # threads, for the synchronous client
         async with stage.factory.get_queue_sender("orders") as sender:
             good = [sender.send_messages(ServiceBusMessage(f"{n}", message_id=f"{n}")) for n in range(200)]
             bad = ServiceBusMessage("bad", application_properties={"own": object()})  # type: ignore[dict-item]
