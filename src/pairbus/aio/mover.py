@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import Final
+from typing import Final, Literal
 
 from pairbus.aio.attempt import cancel
 from pairbus.aio.report import Report
@@ -37,7 +37,11 @@ SHORTEST_RENEWAL: Final = 1.0
 REMEMBERED: Final = 100_000
 """How many messages are remembered that were sent and could not be completed."""
 
+_sequence_number = attrgetter("sequence_number")
+_size = attrgetter("size")
+_unparked = attrgetter("unparked")
 _locked_until = attrgetter("locked_until")
+_enqueued_at = attrgetter("enqueued_at")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,24 +133,28 @@ class Mover:
         """
         ends = math.inf if seconds is None else self._monotonic() + seconds
         received = 0
-        while not stop.is_set() and (quota is None or received < quota):
-            now = self._monotonic()
-            if now >= ends:
-                break
-            await self._put_back(self._shelf.take_due(now))
-            due = min(ends, math.inf if self._shelf.wake_at is None else self._shelf.wake_at) - now
-            if self._shelf.full:
-                if until_empty:
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            while not stop.is_set() and (quota is None or received < quota):
+                now = self._monotonic()
+                if now >= ends:
                     break
-                await pause(due, stop)
-                continue
-            most = self._pace.burst if quota is None else min(self._pace.burst, quota - received)
-            burst = await self._receive(most, max(0.0, min(wait, due)), stop)
-            received += len(burst)
-            if burst:
-                await self._carry(burst)
-            elif until_empty:
-                break
+                await self._put_back(self._shelf.take_due(now))
+                due = min(ends, math.inf if self._shelf.wake_at is None else self._shelf.wake_at) - now
+                if self._shelf.full:
+                    if until_empty:
+                        break
+                    await pause(due, stop)
+                    continue
+                most = self._pace.burst if quota is None else min(self._pace.burst, quota - received)
+                burst = await self._receive(most, max(0.0, min(wait, due)), stopping)
+                received += len(burst)
+                if burst:
+                    await self._carry(burst)
+                elif until_empty:
+                    break
+        finally:
+            cancel(stopping)
         return received
 
     async def release(self) -> None:
@@ -155,10 +163,9 @@ class Mover:
 
     # --- receiving -----------------------------------------------------------------------------------------------
 
-    async def _receive(self, most: int, wait: float, stop: asyncio.Event) -> Sequence[Received]:
+    async def _receive(self, most: int, wait: float, stopping: "asyncio.Future[Literal[True]]") -> Sequence[Received]:
         operation = self._begin(Kind.RECEIVE)
         receiving = asyncio.ensure_future(self._source.receive(self.queue, most, wait))
-        stopping = asyncio.ensure_future(stop.wait())
         try:
             await asyncio.wait({receiving, stopping}, return_when=asyncio.FIRST_COMPLETED)
             burst = receiving.result() if receiving.done() else ()
@@ -167,24 +174,30 @@ class Mover:
             raise
         finally:
             cancel(receiving)  # what was on its way goes back when its lock ends
-            cancel(stopping)
-        parked_at = [each.enqueued_at for each in burst if each.enqueued_at is not None]
-        operation.done([each.size for each in burst], oldest_at=min(parked_at, default=None))
+        operation.done(list(map(_size, burst)), oldest_at=_oldest(burst))
         return burst
 
     async def _carry(self, received: Sequence[Received]) -> None:
-        under_way = {each.sequence_number: each for each in received}
+        under_way = dict(zip(map(_sequence_number, received), received, strict=True))
         if self._shelved:  # one whose lock ran out there may be here again
             for each in received:
                 self._shelf.forget(each.sequence_number)
                 self._shelved.pop(each.sequence_number, None)
+        period = self._renewal_period(received)
         ended = asyncio.Event()
-        renewing = asyncio.create_task(self._keep_locks(under_way, ended))
+        renewing: list[asyncio.Task[None]] = []
+
+        def renew() -> None:
+            renewing.append(asyncio.create_task(self._keep_locks(under_way, period, ended)))
+
+        timer = asyncio.get_running_loop().call_later(period, renew)  # as a rule all is done by then
         try:
             await self._carry_out(under_way)
         finally:
+            timer.cancel()
             ended.set()
-            await renewing
+            for task in renewing:
+                await task
 
     async def _carry_out(self, under_way: dict[int, Received]) -> None:
         burst = list(under_way.values())
@@ -205,13 +218,16 @@ class Mover:
             batch_limit=self._pace.batch_bytes,
             now=self._monotonic(),
         )
-        outcomes = await asyncio.gather(
-            self._complete(planned.sent_before, under_way),
-            self._decide(planned.decided, under_way),
-            *(self._deliver(lane, under_way) for lane in planned.lanes),
-            return_exceptions=True,  # a bug in one lane must not leave the others to themselves
-        )
-        for outcome in outcomes:
+        work = [self._deliver(lane, under_way) for lane in planned.lanes]
+        if planned.sent_before:
+            work.append(self._complete(planned.sent_before, under_way))
+        if planned.decided:
+            work.append(self._decide(planned.decided, under_way))
+        if len(work) == 1:
+            await work[0]
+            return
+        # A bug in one lane must not leave the others to themselves.
+        for outcome in await asyncio.gather(*work, return_exceptions=True):
             if outcome is not None:
                 raise outcome
 
@@ -225,15 +241,18 @@ class Mover:
         operation.done([0] * len(seen))
         return seen
 
-    async def _keep_locks(self, under_way: Mapping[int, Received], ended: asyncio.Event) -> None:
-        ends = min(map(_locked_until, under_way.values()))
-        third = (ends - self._utc()).total_seconds() / 3
-        period = min(LONGEST_RENEWAL, max(SHORTEST_RENEWAL, third))
-        while not await pause(period, ended):
+    def _renewal_period(self, messages: Iterable[Received]) -> float:
+        """Return how often locks are to be renewed, in seconds."""
+        third = (min(map(_locked_until, messages)) - self._utc()).total_seconds() / 3
+        return min(LONGEST_RENEWAL, max(SHORTEST_RENEWAL, third))
+
+    async def _keep_locks(self, under_way: Mapping[int, Received], period: float, ended: asyncio.Event) -> None:
+        while not ended.is_set():
             messages = list(under_way.values())
             if messages:
                 operation = self._begin(Kind.RENEW)
                 self._tell(operation, await self._source.renew(self.queue, messages))
+            await pause(period, ended)
 
     # --- sending -------------------------------------------------------------------------------------------------
 
@@ -247,12 +266,12 @@ class Mover:
                 continue
             facts = self._target.facts(error)
             if facts.in_doubt:
-                _remember(self._doubtful, (each.sequence_number for each in batch))
+                _remember(self._doubtful, map(_sequence_number, batch))
             decided = lane.failed(batch, facts, self._destinations, self._monotonic())
             await self._decide(decided, under_way)
 
     async def _send(self, destination: str, batch: Sequence[Received]) -> Exception | None:
-        labels, carriers = [each.unparked for each in batch], ()
+        labels, carriers = list(map(_unparked, batch)), ()
         if self._instrument.traces:  # which may add a trace's context to messages that have none
             labels = [_full_label(each) for each in batch]
             carriers = [dict(label.application_properties) for label in labels]
@@ -262,7 +281,7 @@ class Mover:
             destination,
             Kind.SEND,
             Stage.SYPHON,
-            sizes=[each.size for each in batch],
+            sizes=list(map(_size, batch)),
             destination=destination,
             carriers=carriers,
         )
@@ -279,14 +298,13 @@ class Mover:
     def _note_delivered(self, destination: str, messages: Sequence[Received]) -> None:
         tally = self._done.of(destination)
         tally.delivered += len(messages)
-        parked_at = [message.enqueued_at for message in messages if message.enqueued_at is not None]
-        tally.note_age(min(parked_at, default=None))
+        tally.note_age(_oldest(messages))
         if self._doubtful:
             for message in messages:
                 if message.sequence_number in self._doubtful:
                     del self._doubtful[message.sequence_number]
                     tally.duplicates_suspected += 1
-        _remember(self._sent, (message.sequence_number for message in messages))
+        _remember(self._sent, map(_sequence_number, messages))
 
     # --- settling ------------------------------------------------------------------------------------------------
 
@@ -373,6 +391,12 @@ async def pause(seconds: float, event: asyncio.Event) -> bool:
         async with asyncio.timeout(seconds):
             await event.wait()
     return event.is_set()
+
+
+def _oldest(messages: Iterable[Received]) -> datetime | None:
+    """Return when the oldest of messages was parked, if any of them says so."""
+    parked_at: Iterable[datetime] = filter(None, map(_enqueued_at, messages))
+    return min(parked_at, default=None)
 
 
 def _remember(numbers: dict[int, None], more: Iterable[int]) -> None:

@@ -15,6 +15,9 @@ from pairbus.core.naming import entity_key
 from pairbus.core.routing import DeadLetter, Deliver, Destinations, Ruling, Wait, WaitReason, route
 from pairbus.core.verdict import Cause, ErrorFacts
 
+_sequence_number = attrgetter("sequence_number")
+_size = attrgetter("size")
+
 EARLIER_PAUSE = 1.0
 """How long, in seconds, a message waits before it is looked at whether the earlier ones of its session are gone."""
 
@@ -81,6 +84,8 @@ class Lane(Generic[P]):
         """Return the messages to send now, none when the lane is done. The same until told how it ended."""
         if self._one_by_one:
             return self._waiting[:1]
+        if sum(map(_size, self._waiting)) <= self.batch_limit:
+            return self._waiting[:]  # as a rule
         end = total = 0
         for message in self._waiting:
             total += message.size
@@ -192,8 +197,8 @@ def plan(
         earlier ones of its session, whoever has them (Y5).
     :param sent_before: sequence numbers of messages that this syphon has sent and not yet completed.
     """
-    messages = sorted(burst, key=attrgetter("sequence_number"))
-    earliest = _earliest(others, {message.sequence_number for message in messages}) if others else {}
+    messages = sorted(burst, key=_sequence_number)
+    earliest = _earliest(others, set(map(_sequence_number, messages))) if others else {}
     done: list[P] = []
     decided: list[Decided[P]] = []
     lanes: dict[tuple[str, str | None, str | None], Lane[P]] = {}

@@ -2,9 +2,11 @@
 
 # pyright: reportPrivateUsage=false
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
+import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus._pyamqp._encode import encode_payload
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
@@ -12,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pairbus.aio.native import quick
-from pairbus.aio.native.quick import PLAIN, read_plain
+from pairbus.aio.native.quick import PLAIN, PlainReceived
 from pairbus.aio.relabel import read, relabelled
 from pairbus.amqp import Message, build_message
 from pairbus.amqp.events import DeliveryReceived
@@ -64,6 +66,11 @@ def delivered(payload: bytes) -> DeliveryReceived:
     return DeliveryReceived(cast("ReceiverLink", None), 1, b"", 0, settled=False, payload=payload)
 
 
+def read_or_none(deliveries: Iterable[DeliveryReceived]) -> list[PlainReceived | None]:
+    """Read messages; None stands for one that is not plain."""
+    return quick.read_plain(deliveries, lambda _: None)
+
+
 @st.composite
 def parked(draw: st.DrawFn) -> bytes:
     """Draw a message of a backlog queue, plain or not."""
@@ -77,7 +84,7 @@ def parked(draw: st.DrawFn) -> bytes:
     return build_message(
         draw(bodies),
         header=draw(st.none() | headers),
-        message_annotations={**STAMPS, **own},
+        message_annotations=dict(draw(st.permutations([*STAMPS.items(), *own.items()]))),
         properties=draw(st.none() | standards),
         application_properties=dict(entries),
     )
@@ -95,7 +102,7 @@ def parked(draw: st.DrawFn) -> bytes:
 def test_what_is_cut_is_what_is_decoded_and_encoded_anew(payload: bytes) -> None:
     message = Message(payload)
     routed = route(read(message).label)
-    (received,) = read_plain([delivered(payload)])
+    (received,) = read_or_none([delivered(payload)])
     standard = message.properties()
     is_plain = (
         isinstance(routed, Deliver)
@@ -130,10 +137,10 @@ def test_what_is_cut_is_what_is_decoded_and_encoded_anew(payload: bytes) -> None
 @given(parked(), st.data())
 def test_cut_short_or_garbled_bytes_are_left_to_the_general_way(payload: bytes, data: st.DataObject) -> None:
     end = data.draw(st.integers(0, len(payload) - 1))
-    read_plain([delivered(payload[:end])])
+    read_or_none([delivered(payload[:end])])
     garbled = bytearray(payload)
     garbled[end] ^= data.draw(st.integers(1, 255))
-    (received,) = read_plain([delivered(bytes(garbled))])
+    (received,) = read_or_none([delivered(bytes(garbled))])
     if received is not None:
         Message(received.restored(PLAIN, NOW))
 
@@ -149,8 +156,8 @@ def _typed(message: Message) -> dict[Any, tuple[type, Any]]:
 
 @given(st.lists(parked(), max_size=6))
 def test_a_burst_is_read_as_each_of_its_messages_is(payloads: list[bytes]) -> None:
-    together = read_plain(map(delivered, payloads))
-    apart = [received for payload in payloads for received in read_plain([delivered(payload)])]
+    together = read_or_none(map(delivered, payloads))
+    apart = [received for payload in payloads for received in read_or_none([delivered(payload)])]
     assert [each and each.restored(PLAIN, NOW) for each in together] == [
         each and each.restored(PLAIN, NOW) for each in apart
     ]
@@ -169,7 +176,7 @@ def test_messages_of_the_sdk_with_all_their_fields_are_plain_unless_they_have_a_
         for other in (None, "c")
         for more in ({}, {"session_id": "s"}, {"subject": "s"})
     ]
-    read = read_plain(map(delivered, payloads))
+    read = read_or_none(map(delivered, payloads))
     for payload, received in zip(payloads, read, strict=True):
         standard = Message(payload).properties()
         assert standard is not None
@@ -178,11 +185,20 @@ def test_messages_of_the_sdk_with_all_their_fields_are_plain_unless_they_have_a_
             assert Message(received.restored(PLAIN, NOW)).properties() == standard
 
 
+@pytest.mark.parametrize("wrong", [0, 1, 3, 4, 255])
+def test_application_properties_that_are_not_as_many_as_they_say_are_left_to_the_general_way(wrong: int) -> None:
+    payload = build_message(message_annotations=STAMPS, application_properties={PATH: "orders"})
+    begin = payload.index(b"\x00\x53\x74\xc1") + 4
+    assert payload[begin + 1] == 2
+    garbled = payload[: begin + 1] + bytes((wrong,)) + payload[begin + 2 :]
+    assert read_or_none([delivered(garbled)]) == [None]
+
+
 def test_what_is_remembered_of_layouts_is_bounded() -> None:
     for priority in range(256):
         for count in range(10):
             header = Header(priority=priority, delivery_count=count)
             payload = build_message(message_annotations=STAMPS, header=header, application_properties={PATH: "q"})
-            assert read_plain([delivered(payload)]) != [None]
+            assert read_or_none([delivered(payload)]) != [None]
     assert len(quick._bare_at) <= quick._KEPT
     assert len(quick._layouts) <= quick._KEPT

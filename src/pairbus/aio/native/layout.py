@@ -9,19 +9,20 @@ that to hold: constructors, names, and the sizes of the standard properties.
 
 import struct
 from collections.abc import Callable
-from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final
 
 from pairbus.amqp.decoder import skip
 from pairbus.amqp.message import Message, encode_header
 from pairbus.amqp.sections import Header
 from pairbus.core.envelope import PATH
 
-_PATH_ENTRY: Final = b"\xa1" + bytes((len(PATH),)) + PATH.encode() + b"\xa1"
+PATH_ENTRY: Final = b"\xa1" + bytes((len(PATH),)) + PATH.encode() + b"\xa1"
 """How the destination begins, which parking puts first among the application properties."""
 _NUMBER: Final = b"x-opt-sequence-number"
 _ENQUEUED: Final = b"x-opt-enqueued-time"
 _LOCKED: Final = b"x-opt-locked-until"
+_STAMPS: Final = frozenset((_NUMBER, _ENQUEUED, _LOCKED))
 _DROPPED: Final = frozenset((b"x-opt-enqueue-sequence-number", b"x-opt-message-state"))
 """What a broker may say besides, and nobody needs."""
 _GROUP_ID: Final = 10
@@ -31,12 +32,14 @@ _FORMATS: Final = {0x81: "q", 0x83: "q", 0x55: "b"}
 _unpack_uint = struct.Struct(">I").unpack_from
 
 
-class Layout(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Layout:
     """How messages are laid out, as far as the destination.
 
-    :ivar unpack: takes one apart, into bytes that are the same in each and numbers in between.
-    :ivar numbers_of: its sequence number, when it was enqueued and until when it is locked, the size of the
+    :ivar numbers_of: a message's sequence number, when it was enqueued and until when it is locked, the size of its
         application properties, and that of the destination.
+    :ivar mask: the bytes that are the same in each, set, as one number whose lowest byte is the first.
+    :ivar fixed: what they are.
     :ivar header: what the header becomes when it is sent on.
     :ivar bare_at: where the bare message begins.
     :ivar properties_at: where the application properties begin.
@@ -44,15 +47,18 @@ class Layout(NamedTuple):
     :ivar path_at: where the destination begins.
     """
 
-    unpack: Callable[[bytes], tuple[Any, ...]]
-    fixed_of: Callable[[tuple[Any, ...]], tuple[bytes, ...]]
-    fixed: tuple[bytes, ...]
-    numbers_of: Callable[[tuple[Any, ...]], tuple[int, int, int, int, int]]
+    numbers_of: Callable[[bytes], tuple[int, int, int, int, int]]
+    mask: int
+    fixed: int
     header: bytes
     bare_at: int
     properties_at: int
     sized_at: int
     path_at: int
+
+    def fits(self, payload: bytes) -> bool:
+        """Tell whether a message is laid out so; one that is cut short may seem to be, and has no numbers."""
+        return int.from_bytes(payload[: self.path_at], "little") & self.mask == self.fixed
 
 
 class NotPlainError(Exception):
@@ -68,10 +74,9 @@ class _Walk:
     def __init__(self, payload: bytes) -> None:
         self.payload = payload
         self.at = 0
-        self.fixed: list[int] = []
-        self._begin = 0
+        self._mask = bytearray()
         self._format = ">"
-        self._values = 0
+        self._numbers = 0
 
     def take(self, expected: bytes) -> bool:
         """Pass over these bytes, if they are there."""
@@ -82,26 +87,23 @@ class _Walk:
 
     def skip(self, size: int) -> None:
         """Pass over bytes that may be others in the next message."""
-        self._add(f"{size}x")
-        self.at = self._begin = self.at + size
+        self._pass(size, f"{size}x")
 
     def number(self, code: str) -> int:
-        """Pass over a number; return its place among what is unpacked."""
-        self._add(code)
-        self.at = self._begin = self.at + struct.calcsize(">" + code)
-        self._values += 1
-        return self._values - 1
+        """Pass over a number; return its place among the numbers."""
+        self._pass(struct.calcsize(">" + code), code)
+        self._numbers += 1
+        return self._numbers - 1
 
-    def _add(self, code: str) -> None:
-        if self.at > self._begin:
-            self._format += f"{self.at - self._begin}s"
-            self.fixed.append(self._values)
-            self._values += 1
-        self._format += code
+    def _pass(self, size: int, code: str) -> None:
+        same = self.at - len(self._mask)
+        self._mask += b"\xff" * same + bytes(size)
+        self._format += f"{same}x{code}"
+        self.at += size
 
-    def end(self) -> struct.Struct:
-        """Return what unpacks all that it has passed over; the last of it is a number."""
-        return struct.Struct(self._format)
+    def end(self) -> tuple[struct.Struct, int]:
+        """Return what unpacks the numbers, of which the last is the last that was passed over, and the mask."""
+        return struct.Struct(self._format), int.from_bytes(self._mask, "little")
 
 
 def learn(payload: bytes) -> Layout:
@@ -121,12 +123,25 @@ def learn(payload: bytes) -> Layout:
         walk.skip(4)
     else:
         raise NotPlainError
-    if not walk.take(_PATH_ENTRY):
+    if not walk.take(PATH_ENTRY):
         raise NotPlainError
-    numbers = itemgetter(*stamps, size, walk.number("B"))
-    unpack, fixed_of = walk.end().unpack_from, itemgetter(*walk.fixed)
-    fixed = fixed_of(unpack(payload))
-    return Layout(unpack, fixed_of, fixed, numbers, header, bare_at, properties_at, sized_at, walk.at)
+    places = (*stamps, size, walk.number("B"))
+    numbers, mask = walk.end()
+    fixed = int.from_bytes(payload[: walk.at], "little") & mask
+    return Layout(_in_order(numbers, places), mask, fixed, header, bare_at, properties_at, sized_at, walk.at)
+
+
+def _in_order(numbers: struct.Struct, places: tuple[int, ...]) -> Callable[[bytes], Any]:
+    """Return what unpacks numbers in the order of these places."""
+    unpack = numbers.unpack_from
+    if places == tuple(range(len(places))):
+        return unpack
+
+    def in_order(payload: bytes) -> tuple[int, ...]:
+        numbers = unpack(payload)
+        return tuple([numbers[place] for place in places])
+
+    return in_order
 
 
 def _pass_header(walk: _Walk) -> bytes:
@@ -156,11 +171,14 @@ def _pass_annotations(walk: _Walk) -> tuple[int, int, int]:
             raise NotPlainError
         at = walk.at + 2 + payload[walk.at + 1]
         name, code = payload[walk.at + 2 : at], payload[at]
-        if code not in _FORMATS or (name not in _DROPPED and name not in (_NUMBER, _ENQUEUED, _LOCKED)):
+        if code not in _FORMATS or (name not in _DROPPED and name not in _STAMPS) or name in places:
             raise NotPlainError
         walk.at = at + 1
-        places[name] = walk.number(_FORMATS[code])
-    if walk.at != end or len(places) != pairs or not places.keys() >= {_NUMBER, _ENQUEUED, _LOCKED}:
+        if name in _STAMPS:
+            places[name] = walk.number(_FORMATS[code])
+        else:
+            walk.skip(struct.calcsize(_FORMATS[code]))
+    if walk.at != end or len(places) != len(_STAMPS):
         raise NotPlainError
     return places[_NUMBER], places[_ENQUEUED], places[_LOCKED]
 

@@ -10,13 +10,13 @@ goes the general way, :mod:`pairbus.aio.relabel`, which does the same with any m
 # ruff: noqa: PLR2004 (codes are AMQP's)
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Final
+from typing import Final, TypeVar
 
-from pairbus.aio.native.layout import Layout, NotPlainError, learn
+from pairbus.aio.native.layout import PATH_ENTRY, Layout, NotPlainError, learn
 from pairbus.aio.transport import Received
 from pairbus.amqp import AmqpError
 from pairbus.amqp.events import DeliveryReceived
@@ -33,16 +33,34 @@ _OURS: Final = b"x-ms-"
 """How the names begin that parking adds; whatever else has it in it is not plain."""
 _BEGINNING: Final = 20
 """Messages that begin with the same bytes, as far as the name of the first annotation, have the same annotations."""
+_DATA: Final = 0x005375B0
+"""How a section of data begins, whose size follows in four bytes."""
 _KEPT: Final = 1024
 
+R = TypeVar("R")
+
+_from_bytes = int.from_bytes
 _unpack_uint = struct.Struct(">I").unpack_from
-_pack_uint = struct.Struct(">I").pack
+_unpack_uints = struct.Struct(">II").unpack_from
+_pack_uints = struct.Struct(">II").pack
 
 
 _bare_at: dict[bytes, int] = {}
 """Where bare messages begin, by the first bytes of messages."""
 _layouts: dict[tuple[bytes, bytes], Layout] = {}
 """How messages are laid out, by their first bytes and by those of the bare message, which tell of its properties."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """How the application properties of a message begin, as far as the destination.
+
+    :ivar deliver: where it goes.
+    :ivar without_path: how they begin when the destination is cut out; nothing if there is nothing else.
+    """
+
+    deliver: Deliver
+    without_path: bytes
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -60,13 +78,13 @@ class PlainReceived(NativeReceived):
     :param path_end: where the destination ends in it.
     """
 
-    __slots__ = ("_deliver", "_layout", "_path_end")
+    __slots__ = ("_layout", "_opening", "_path_end")
 
     def __init__(  # noqa: PLR0917 (made once for each message)
         self,
         delivery: DeliveryReceived,
         number: int,
-        deliver: Deliver,
+        opening: _Opening,
         layout: Layout,
         path_end: int,
         locked_until: datetime,
@@ -83,7 +101,7 @@ class PlainReceived(NativeReceived):
         self.delivery_tag = delivery.delivery_tag
         self._layout = layout
         self._path_end = path_end
-        self._deliver = deliver
+        self._opening = opening
 
     @property
     def label(self) -> Label:  # pyright: ignore[reportIncompatibleVariableOverride] (computed here)
@@ -93,7 +111,7 @@ class PlainReceived(NativeReceived):
     @property
     def routed(self) -> Deliver:
         """Where it goes, with :data:`PLAIN` as its label."""
-        return self._deliver
+        return self._opening.deliver
 
     @property
     def unparked(self) -> Label:
@@ -109,47 +127,38 @@ class PlainReceived(NativeReceived):
         """Cut out what parking has added; all other bytes are carried as they are."""
         if label is not PLAIN:
             return super().restored(label, now)
-        payload, layout, end = self.payload, self._layout, self._path_end
-        at = layout.properties_at
-        if payload[at + 3] == 0xC1:
-            count = payload[at + 5] - 2
-            others = b"\x00\x53\x74\xc1" + bytes((payload[at + 4] - (end - at - 6), count))
-        else:
-            count = _unpack_uint(payload, at + 8)[0] - 2
-            size = _unpack_uint(payload, at + 4)[0] - (end - at - 12)
-            others = b"\x00\x53\x74\xd1" + _pack_uint(size) + _pack_uint(count)
-        if not count:
-            others = b""
-        return b"".join((layout.header, payload[layout.bare_at : at], others, payload[end:]))
+        payload, layout, opening = self.payload, self._layout, self._opening
+        bare = payload[layout.bare_at : layout.properties_at]
+        return b"".join((layout.header, bare, opening.without_path, payload[self._path_end :]))
 
 
-def read_plain(deliveries: Iterable[DeliveryReceived]) -> list[PlainReceived | None]:
-    """Read messages, each of which is most likely laid out as the one before it; None stands for one not plain."""
-    read: list[PlainReceived | None] = []
+def read_plain(
+    deliveries: Iterable[DeliveryReceived], otherwise: Callable[[DeliveryReceived], R]
+) -> list[PlainReceived | R]:
+    """Read messages, each of which is most likely laid out as the one before it; one not plain is read otherwise."""
+    read: list[PlainReceived | R] = []
     layout: Layout | None = None
+    enqueued_before = locked_before = None
+    enqueued_at = locked_until = _EPOCH
     for delivery in deliveries:
         payload = delivery.payload
         received = None
         try:
-            if (
-                layout is None
-                or len(payload) < layout.path_at
-                or layout.fixed_of(values := layout.unpack(payload)) != layout.fixed
-            ):
+            if layout is None or _from_bytes(payload[: layout.path_at], "little") & layout.mask != layout.fixed:
                 layout = _layout_of(payload)
-                values = layout.unpack(payload)
-            number, enqueued, locked, size, length = layout.numbers_of(values)
-            path_at, end = layout.path_at, layout.sized_at + size
-            path_end = path_at + length
+            number, enqueued, locked, size, length = layout.numbers_of(payload)
+            path_end, end = layout.path_at + length, layout.sized_at + size
             if number >= 0 and locked >= 0 and path_end <= end and payload.find(_OURS, path_end, end) < 0:
-                deliver = _deliver(payload[path_at:path_end])
-                if deliver is not None and _is_body(payload, end, len(payload)):
-                    received = PlainReceived(
-                        delivery, number, deliver, layout, path_end, _moment(locked), _moment(enqueued)
-                    )
-        except (NotPlainError, IndexError, struct.error, UnicodeDecodeError, OverflowError, AmqpError):
+                opening = _read_opening(payload[layout.properties_at : path_end])
+                if opening is not None and _is_body(payload, end):
+                    if enqueued != enqueued_before:
+                        enqueued_before, enqueued_at = enqueued, _moment(enqueued)
+                    if locked != locked_before:
+                        locked_before, locked_until = locked, _moment(locked)
+                    received = PlainReceived(delivery, number, opening, layout, path_end, locked_until, enqueued_at)
+        except (NotPlainError, IndexError, struct.error, ValueError, OverflowError, AmqpError):
             pass  # has more, or is cut short, or odd: the general way says what is wrong
-        read.append(received)
+        read.append(otherwise(delivery) if received is None else received)
     return read
 
 
@@ -158,7 +167,7 @@ def _layout_of(payload: bytes) -> Layout:
     beginning = payload[:_BEGINNING]
     at = _bare_at.get(beginning, 0)
     layout = _layouts.get((beginning, payload[at + 2 : at + 8]))
-    if layout is None or layout.fixed_of(layout.unpack(payload)) != layout.fixed:
+    if layout is None or not layout.fits(payload):
         layout = _learn(payload)
     return layout
 
@@ -175,8 +184,11 @@ def _learn(payload: bytes) -> Layout:
     return layout
 
 
-def _is_body(payload: bytes, position: int, length: int) -> bool:
+def _is_body(payload: bytes, position: int) -> bool:
     """Tell whether nothing but sections of a body of data comes there."""
+    length = len(payload)
+    if position + 8 <= length and _unpack_uints(payload, position) == (_DATA, length - position - 8):
+        return True  # as a rule
     while position < length:
         section = payload[position : position + 4]
         if section == b"\x00\x53\x75\xb0":
@@ -188,11 +200,29 @@ def _is_body(payload: bytes, position: int, length: int) -> bool:
     return position == length
 
 
-@lru_cache(maxsize=1024)
-def _deliver(path: bytes) -> Deliver | None:
-    return Deliver(path.decode(), PLAIN) if path else None
+@lru_cache(maxsize=_KEPT)
+def _read_opening(properties: bytes) -> _Opening | None:
+    """Read application properties that end behind the destination; None: they are odd."""
+    if properties[3] == 0xC1:
+        first, size, count = 6, properties[4], properties[5]
+        rest = size - 1 - (len(properties) - first)
+        without_path = b"\x00\x53\x74\xc1" + bytes((rest + 1, count - 2))
+    else:
+        first = 12
+        size, count = _unpack_uints(properties, 4)
+        rest = size - 4 - (len(properties) - first)
+        without_path = b"\x00\x53\x74\xd1" + _pack_uints(rest + 4, count - 2)
+    path = properties[first + len(PATH_ENTRY) + 1 :]
+    if not path or count & 1 or (count > 2) != (rest > 0):
+        return None
+    return _Opening(_deliver(path), without_path if rest else b"")
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=_KEPT)
+def _deliver(path: bytes) -> Deliver:
+    return Deliver(path.decode(), PLAIN)
+
+
+@lru_cache(maxsize=_KEPT)
 def _moment(milliseconds: int) -> datetime:
     return _EPOCH + timedelta(milliseconds=milliseconds)

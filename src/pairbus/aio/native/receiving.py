@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Final, Protocol, TypeAlias
 
 from azure.servicebus.exceptions import ServiceBusError
@@ -33,6 +34,7 @@ FRESH_SECONDS: Final = 10.0
 """What nobody asks for within so many seconds is put back, and no more is fetched: its lock may end too soon."""
 _WELL: Final = frozenset((Accepted, type(None)))
 """What a broker answers when it has settled as accepted: that, or nothing new."""
+_delivery_id = attrgetter("delivery_id")
 PUT_BACK: Final = Modified(delivery_failed=True, undeliverable_here=False)
 
 
@@ -168,7 +170,7 @@ class ReceivingLink:
         """Settle deliveries of this link, by as few frames as it takes, and return how it ended for each."""
         if self.error is not None:
             return [errors.unsent(errors.again(self.error))] * len(deliveries)
-        ids = [delivery.delivery_id for delivery in deliveries]
+        ids = list(map(_delivery_id, deliveries))
         runs = runs_of(ids)
         group = self._settlements.ask(runs, self._loop.create_future()) if self.confirms else None
         for first, last in runs:

@@ -4,7 +4,8 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Sequence
-from typing import Final
+from operator import attrgetter
+from typing import Final, cast
 
 from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError
 
@@ -118,8 +119,7 @@ class NativeTransport:
                 if loop.time() - began < LONG_WAIT or self.facts(error).cause not in IN_DOUBT:
                     raise
             else:
-                plain = read_plain(arrived)
-                return [each or _received(queue, delivery) for each, delivery in zip(plain, arrived, strict=True)]
+                return read_plain(arrived, lambda delivery: _received(queue, delivery))
 
     async def _receiver(self, queue: str) -> ReceivingLink:
         slot = self._queues.setdefault(entity_key(queue), _Slot())
@@ -148,28 +148,24 @@ class NativeTransport:
 
     async def settle(self, queue: str, messages: Sequence[Received], settlement: Settlement) -> Answers:
         """Settle messages, those whose deliveries follow each other by one frame."""
-        received = list(map(_native, messages))
-        links = {each.link for each in received}
-        by_link: dict[ReceivingLink, list[NativeReceived]] = {
-            link.context: received if len(links) == 1 else [each for each in received if each.link is link]
-            for link in links
-        }
+        received = cast("Sequence[NativeReceived]", messages)  # what receive has given
+        links: set[ReceivingLink] = set(map(_link, received))
+        if len(links) == 1:
+            return await self._settle_on(links.pop(), queue, received, settlement)
         answers: dict[int, Exception | None] = {}
-        for link, its in by_link.items():
-            if link.error is None:
-                judged = await self._settle_on(link, its, _state(settlement))
-            else:  # its lock is good all the same: by its token it can be settled
-                judged = await asyncio.gather(*(self._settle_by_token(queue, each, settlement) for each in its))
-            if len(by_link) == 1:
-                return judged
+        for link in links:
+            its = [each for each in received if _link(each) is link]
+            judged = await self._settle_on(link, queue, its, settlement)
             answers.update(zip(map(id, its), judged, strict=True))
         return [answers[id(each)] for each in received]
 
     async def _settle_on(
-        self, link: ReceivingLink, messages: Sequence[NativeReceived], state: DeliveryState
+        self, link: ReceivingLink, queue: str, messages: Sequence[NativeReceived], settlement: Settlement
     ) -> Answers:
+        if link.error is not None:  # their locks are good all the same: by their tokens they can be settled
+            return await asyncio.gather(*(self._settle_by_token(queue, each, settlement) for each in messages))
         began = asyncio.get_running_loop().time()
-        judged = await link.settle(messages, state, self._seconds)
+        judged = await link.settle(messages, _state(settlement), self._seconds)
         if link.error is None and any(_is_timeout(each) for each in judged if each is not None):
             link.connection.suspect(began)
             link.close()  # it does not answer: the next one who needs it gets a new one
@@ -211,7 +207,8 @@ class NativeTransport:
         return None
 
     async def _renew(self, queue: str, messages: Sequence[Received]) -> None:
-        tokens = Array(_UUID, [uuid.UUID(bytes_le=_native(message).delivery_tag) for message in messages])
+        received = cast("Sequence[NativeReceived]", messages)  # what receive has given
+        tokens = Array(_UUID, [uuid.UUID(bytes_le=each.delivery_tag) for each in received])
         await self._client.manage(queue, "renew-lock", {"lock-tokens": tokens}, self._seconds)
 
     # --- the end -------------------------------------------------------------------------------------------------
@@ -227,6 +224,7 @@ class NativeTransport:
         await self._client.close()
 
 
+_link = attrgetter("link.context")
 _STATUS: Final = {"complete": "completed", "abandon": "abandoned"}
 
 
@@ -252,11 +250,6 @@ def _envelope(batch: Outgoing) -> bytes:
         message_annotations={Symbol("x-opt-partition-key"): batch.partition_key} if batch.partition_key else None,
         properties=Properties(group_id=batch.session_id) if batch.session_id is not None else None,
     )
-
-
-def _native(message: Received) -> NativeReceived:
-    assert isinstance(message, NativeReceived)  # noqa: S101 (what receive has given)
-    return message
 
 
 def _received(queue: str, delivery: DeliveryReceived) -> NativeReceived:
