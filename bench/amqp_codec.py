@@ -12,7 +12,7 @@ from collections.abc import Callable
 from azure.servicebus._pyamqp import _decode, _encode, message, outcomes, performatives
 
 from pairbus.amqp.connection import Connection, Side
-from pairbus.amqp.events import DeliveryReceived, DispositionReceived, LinkRequested
+from pairbus.amqp.events import DeliveriesReceived, DispositionReceived, LinkRequested
 from pairbus.amqp.loopback import Loopback
 from pairbus.amqp.message import Message, build_message, encode_data_section
 from pairbus.amqp.options import ConnectionOptions
@@ -111,9 +111,10 @@ class Benchmarks:
         server, told = self.pair.server, 0
         for chunk in self.chunks:
             for event in server.receive_data(chunk, 0.0):
-                if isinstance(event, DeliveryReceived):
-                    event.link.settle(event, ACCEPTED)
-                    told += 1
+                if isinstance(event, DeliveriesReceived):
+                    for delivery in event.deliveries:
+                        event.link.settle(delivery, ACCEPTED)
+                    told += len(event.deliveries)
             server.data_to_send()
         assert told == self.count
         return told
@@ -154,9 +155,10 @@ class Benchmarks:
         answers: list[bytes] = []
         for chunk in self.sent:
             for event in self.pair.client.receive_data(chunk, 0.0):
-                if isinstance(event, DeliveryReceived):
-                    event.link.settle(event, ACCEPTED, settled=False)
-                    answers.append(self.pair.client.data_to_send())
+                if isinstance(event, DeliveriesReceived):
+                    for delivery in event.deliveries:
+                        event.link.settle(delivery, ACCEPTED, settled=False)
+                        answers.append(self.pair.client.data_to_send())
         self.answers = [b"".join(answers[at : at + 100]) for at in range(0, len(answers), 100)]
 
     def settle(self) -> int:

@@ -19,7 +19,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
 from broker import CLIENT_CORE, PAYLOAD, Server, pairbus, receive, resident_kilobytes, send
-from pairbus.amqp.events import DeliveryReceived, Event, LinkAttached
+from pairbus.amqp.events import DeliveriesReceived, Event, LinkAttached
 from pairbus.amqp.message import Message
 from pairbus.amqp.performatives import DeliveryState, Modified, Source
 from pairbus.amqp.types import Symbol, Timestamp
@@ -84,10 +84,11 @@ async def take(server: Server, count: int, outcome: DeliveryState | None) -> Non
         nonlocal taken
         if isinstance(event, LinkAttached):
             link.grant(count)
-        elif isinstance(event, DeliveryReceived):
-            taken += 1
+        elif isinstance(event, DeliveriesReceived):
+            taken += len(event.deliveries)
             if outcome is not None:
-                link.settle(event, outcome)
+                for delivery in event.deliveries:
+                    link.settle(delivery, outcome)
             if taken == count:
                 done.set_result(None)
 

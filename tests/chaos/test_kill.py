@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pairbus.amqp import Message, build_message
-from pairbus.amqp.events import DeliveryReceived
+from pairbus.amqp.events import Delivery
 from pairbus.amqp.message import encode_data_section
 from pairbus.broker.entities.message import SEQUENCE_NUMBER
 from pairbus.testing import EmbeddedBroker
@@ -33,7 +33,7 @@ class Account:
         self.made += 1
         return build_message(encode_data_section(self.made.to_bytes(8) + b"x" * random.randrange(2000)))
 
-    def received(self, delivery: DeliveryReceived) -> int:
+    def received(self, delivery: Delivery) -> int:
         message = Message(delivery.payload)
         number = int.from_bytes(message.data_sections()[0][:8])
         sequence = message.message_annotations()[SEQUENCE_NUMBER]
@@ -53,7 +53,7 @@ async def load_until_killed(broker: EmbeddedBroker, account: Account, seconds: f
         sent.append(account.made)
         return payload
 
-    def received(delivery: DeliveryReceived) -> None:
+    def received(delivery: Delivery) -> None:
         by_delivery[delivery.delivery_id] = account.received(delivery)
 
     producing, working = await Client.of(broker), await Client.of(broker)
@@ -76,7 +76,7 @@ async def drain(broker: EmbeddedBroker, account: Account, missing: set[int]) -> 
     client = await Client.of(broker)
     done = asyncio.get_running_loop().create_future()
 
-    def received(delivery: DeliveryReceived) -> None:
+    def received(delivery: Delivery) -> None:
         missing.discard(account.received(delivery))
         if not missing and not done.done():
             done.set_result(None)

@@ -34,7 +34,7 @@ from pairbus.aio.sdk_transport import SdkTransport
 from pairbus.aio.transports import transport_to
 from pairbus.amqp import Message
 from pairbus.amqp.client.signing import sign
-from pairbus.amqp.events import DeliveryReceived
+from pairbus.amqp.events import Delivery
 from pairbus.amqp.performatives import ACCEPTED
 from pairbus.broker.certificates import own_certificate
 from pairbus.errors import OptionError
@@ -71,8 +71,8 @@ def sdk_client(endpoint: Endpoint, way: str, ca_file: str | None = None) -> Serv
     )
 
 
-async def take(link: ReceivingLink, count: int) -> list[DeliveryReceived]:
-    got: list[DeliveryReceived] = []
+async def take(link: ReceivingLink, count: int) -> list[Delivery]:
+    got: list[Delivery] = []
     while len(got) < count:
         more = await link.receive(count - len(got), SECONDS)
         assert more
@@ -80,7 +80,7 @@ async def take(link: ReceivingLink, count: int) -> list[DeliveryReceived]:
     return got
 
 
-def texts(deliveries: list[DeliveryReceived]) -> list[str]:
+def texts(deliveries: list[Delivery]) -> list[str]:
     return [b"".join(Message(each.payload).data_sections()).decode() for each in deliveries]
 
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from pairbus.amqp import ConnectionOptions, SenderLink, SentDelivery, build_message
-from pairbus.amqp.events import DeliveryReceived, DispositionReceived, Event, FlowChanged, LinkAttached
+from pairbus.amqp.events import DeliveriesReceived, DispositionReceived, Event, FlowChanged, LinkAttached
 from pairbus.amqp.message import build_batch, encode_data_section
 from pairbus.amqp.performatives import BATCH_FORMAT, DeliveryState, Source, Target
 from pairbus.testing import EmbeddedBroker
@@ -90,8 +90,8 @@ async def take(broker: EmbeddedBroker, path: str, count: int) -> int:
         nonlocal taken
         if isinstance(event, LinkAttached):
             link.grant(count)
-        elif isinstance(event, DeliveryReceived):
-            taken += 1
+        elif isinstance(event, DeliveriesReceived):
+            taken += len(event.deliveries)
             if taken == count:
                 done.set_result(None)
 

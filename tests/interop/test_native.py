@@ -12,7 +12,7 @@ from pairbus.aio.native.client import NativeClient
 from pairbus.aio.native.endpoint import Endpoint
 from pairbus.aio.native.receiving import ReceivingLink
 from pairbus.amqp import Message, SaslClient, build_message
-from pairbus.amqp.events import DeliveryReceived
+from pairbus.amqp.events import Delivery
 from pairbus.amqp.message import encode_data_section
 from pairbus.amqp.performatives import ACCEPTED, RELEASED, SETTLE_FIRST, Modified, Rejected
 from pairbus.amqp.sections import Header, Properties
@@ -49,13 +49,13 @@ def message(text: str) -> bytes:
     return build_message(encode_data_section(text.encode()), properties=Properties(message_id=text))
 
 
-def texts(deliveries: Sequence[DeliveryReceived]) -> list[str]:
+def texts(deliveries: Sequence[Delivery]) -> list[str]:
     return [b"".join(Message(each.payload).data_sections()).decode() for each in deliveries]
 
 
-async def take(link: ReceivingLink, count: int) -> list[DeliveryReceived]:
+async def take(link: ReceivingLink, count: int) -> list[Delivery]:
     """Receive exactly so many."""
-    got: list[DeliveryReceived] = []
+    got: list[Delivery] = []
     while len(got) < count:
         more = await link.receive(count - len(got), SECONDS)
         assert more, f"{len(got)} of {count} came"
@@ -84,7 +84,7 @@ def test_many_at_once_respect_the_credit_and_each_has_an_outcome(endpoint: Endpo
         sender = await client.sender("orders", SECONDS)
         await asyncio.gather(*(sender.deliver(message(str(n)), 0, SECONDS) for n in range(3000)))
         receiver = await client.receiver("orders", SECONDS)
-        got: list[DeliveryReceived] = []
+        got: list[Delivery] = []
         while len(got) < 3000:
             some = await take(receiver, min(250, 3000 - len(got)))
             assert set(await receiver.settle(some, ACCEPTED, SECONDS)) == {None}

@@ -8,7 +8,8 @@ from typing import Any, Final, Self, TypeVar
 from pairbus.amqp import Message, ReceiverLink, SenderLink, build_message
 from pairbus.amqp.events import (
     Closed,
-    DeliveryReceived,
+    DeliveriesReceived,
+    Delivery,
     DispositionReceived,
     Event,
     FlowChanged,
@@ -82,12 +83,13 @@ class Caller:
         link.send(payload, self._count.to_bytes(4))
         return (await self._next(link, DispositionReceived)).state
 
-    async def take(self, link: ReceiverLink) -> DeliveryReceived:
+    async def take(self, link: ReceiverLink) -> Delivery:
         """Receive one message."""
         link.grant(1)
-        return await self._next(link, DeliveryReceived)
+        (delivery,) = (await self._next(link, DeliveriesReceived)).deliveries
+        return delivery
 
-    async def complete(self, link: ReceiverLink, delivery: DeliveryReceived) -> DeliveryState | None:
+    async def complete(self, link: ReceiverLink, delivery: Delivery) -> DeliveryState | None:
         """Complete a message, and return what the broker makes of it."""
         link.settle(delivery, ACCEPTED, settled=False)
         return (await self._next(link, DispositionReceived)).state

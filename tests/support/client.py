@@ -8,7 +8,8 @@ from typing import NamedTuple, Self
 from pairbus.amqp import Connection, ConnectionOptions, ReceiverLink, SaslClient, SenderLink, Side
 from pairbus.amqp.events import (
     Closed,
-    DeliveryReceived,
+    DeliveriesReceived,
+    Delivery,
     DispositionReceived,
     Event,
     FlowChanged,
@@ -104,7 +105,7 @@ class Client(asyncio.Protocol):
                 for link, handler in list(self._handlers.items()):
                     if isinstance(link, SenderLink | ReceiverLink) and link.session is session:
                         handler(event)
-            case FlowChanged(link) | LinkAttached(link) | LinkDetached(link) | DeliveryReceived(link):
+            case FlowChanged(link) | LinkAttached(link) | LinkDetached(link) | DeliveriesReceived(link):
                 if link in self._handlers:
                     self._handlers[link](event)
             case WindowOpened() | Closed():
@@ -177,7 +178,7 @@ class Worker:
     credit: int = 500
     confirmed: bool = True
     """Whether the broker confirms each completion (rcv-settle-mode second), which not every broker can."""
-    on_received: Callable[[DeliveryReceived], None] = lambda _delivery: None
+    on_received: Callable[[Delivery], None] = lambda _delivery: None
     on_completed: Callable[[int], None] = lambda _delivery_id: None
     completed: int = 0
     finished: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -195,12 +196,13 @@ class Worker:
         match event:
             case LinkAttached():
                 self._link.grant(self.credit)
-            case DeliveryReceived():
-                self.on_received(event)
-                self._asked.add(event.delivery_id)
-                self._link.settle(event, ACCEPTED, settled=not self.confirmed)
-                if not self.confirmed:
-                    self._on_completed(event.delivery_id, event.delivery_id)
+            case DeliveriesReceived():
+                for delivery in event.deliveries:
+                    self.on_received(delivery)
+                    self._asked.add(delivery.delivery_id)
+                    self._link.settle(delivery, ACCEPTED, settled=not self.confirmed)
+                    if not self.confirmed:
+                        self._on_completed(delivery.delivery_id, delivery.delivery_id)
                 if self._link.credit < self.credit // 2:
                     self._link.grant(self.credit)
             case DispositionReceived(first=first, last=last, state=Accepted()):

@@ -71,15 +71,22 @@ class WindowOpened:
 
 
 @dataclass(slots=True)
-class DeliveryReceived:
+class Delivery:
     """A complete delivery; ``payload`` is the encoded message, byte for byte."""
 
-    link: "ReceiverLink"
     delivery_id: int
     delivery_tag: bytes
     message_format: int
     settled: bool
     payload: bytes
+
+
+@dataclass(slots=True)
+class DeliveriesReceived:
+    """Deliveries of one link that came one after the other."""
+
+    link: "ReceiverLink"
+    deliveries: list[Delivery]
 
 
 @dataclass(slots=True)
@@ -135,7 +142,7 @@ Event: TypeAlias = (
     | LinkAttached
     | FlowChanged
     | WindowOpened
-    | DeliveryReceived
+    | DeliveriesReceived
     | DispositionReceived
     | LinkDetached
     | SessionEnded

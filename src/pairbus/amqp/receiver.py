@@ -9,7 +9,7 @@ from pairbus.amqp.conditions import (
     TRANSFER_LIMIT_EXCEEDED,
     AmqpError,
 )
-from pairbus.amqp.events import DeliveryReceived, Event, FlowChanged
+from pairbus.amqp.events import DeliveriesReceived, Delivery, Event, FlowChanged
 from pairbus.amqp.hotpath import TransferShape, TransferTail
 from pairbus.amqp.link import HALF, SERIAL_MASK, Link, LinkState
 from pairbus.amqp.performatives import (
@@ -80,7 +80,7 @@ class ReceiverLink(Link):
             self.credit = credit
             self.session.send_link_flow(self, drain=drain, echo=echo)
 
-    def settle(self, delivery: DeliveryReceived, state: DeliveryState | None = None, *, settled: bool = True) -> None:
+    def settle(self, delivery: Delivery, state: DeliveryState | None = None, *, settled: bool = True) -> None:
         """Tell the outcome of a delivery; neighbours with equal outcomes go out as one range."""
         self.session.settle(delivery.delivery_id, state, role=RECEIVER, settled=settled)
 
@@ -105,7 +105,7 @@ class ReceiverLink(Link):
                     return
                 self.delivery_count = (self.delivery_count + 1) & SERIAL_MASK
                 self.credit -= 1
-                events.append(DeliveryReceived(self, delivery_id, tag, tail.message_format or 0, tail.settled, payload))
+                self._tell([Delivery(delivery_id, tag, tail.message_format or 0, tail.settled, payload)], events)
                 return
             self._first = (delivery_id, tag, tail)
         self._on_part(payload, delivery_id, tail, events)
@@ -135,7 +135,7 @@ class ReceiverLink(Link):
         largest = min(largest, self.size_limit + overhead)
         last = len(data) - overhead
         message_format, settled = says.message_format or 0, says.settled
-        before = len(events)
+        taken: list[Delivery] = []
         while room > 0 and position <= last:
             size, its_head, number, its_tag_head, tag, its_tail = unpack(data, position)
             if its_head != head or its_tag_head != tag_head or its_tail != tail or not overhead <= size <= largest:
@@ -143,13 +143,22 @@ class ReceiverLink(Link):
             end = position + size
             if end > len(data):
                 break
-            events.append(DeliveryReceived(self, number, tag, message_format, settled, data[position + overhead : end]))
+            taken.append(Delivery(number, tag, message_format, settled, data[position + overhead : end]))
             position = end
             room -= 1
-        count = len(events) - before
+        count = len(taken)
+        if count:
+            self._tell(taken, events)
         self.delivery_count = (self.delivery_count + count) & SERIAL_MASK
         self.credit -= count
         return count, position
+
+    def _tell(self, deliveries: list[Delivery], events: list[Event]) -> None:
+        last = events[-1] if events else None
+        if isinstance(last, DeliveriesReceived) and last.link is self:
+            last.deliveries += deliveries
+        else:
+            events.append(DeliveriesReceived(self, deliveries))
 
     def _on_part(self, part: bytes, delivery_id: int | None, tail: TransferTail, events: list[Event]) -> None:
         first = self._first
@@ -173,7 +182,7 @@ class ReceiverLink(Link):
         self.credit -= 1
         if not tail.aborted:
             settled = first[2].settled or tail.settled
-            events.append(DeliveryReceived(self, first[0], first[1], first[2].message_format or 0, settled, payload))
+            self._tell([Delivery(first[0], first[1], first[2].message_format or 0, settled, payload)], events)
 
     def _too_large(self, events: list[Event]) -> None:
         self._forget()

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +21,7 @@ from pairbus.amqp import (
 from pairbus.amqp.conditions import CONNECTION_FORCED, INTERNAL_ERROR
 from pairbus.amqp.events import (
     Closed,
-    DeliveryReceived,
+    DeliveriesReceived,
     DispositionReceived,
     Event,
     FlowChanged,
@@ -204,12 +204,9 @@ class ServerConnection(asyncio.Protocol, asyncio.BufferedProtocol):
     # --- events --------------------------------------------------------------------------------------------------
 
     def _handle(self, events: list[Event]) -> None:
-        for event in gathered(events):
+        for event in events:
             try:
-                if isinstance(event, list):
-                    self._on_deliveries(event)
-                else:
-                    self._on_event(event)
+                self._on_event(event)
             except AmqpError as error:  # a message that cannot be read, where one must be
                 self._connection.close(Error(error.condition, error.description))
             except Exception:  # the other events, and the other clients, must not suffer for it
@@ -220,6 +217,9 @@ class ServerConnection(asyncio.Protocol, asyncio.BufferedProtocol):
 
     def _on_event(self, event: Event) -> None:
         match event:
+            case DeliveriesReceived(link, deliveries):
+                assert isinstance(link.context, SendingNode | RequestsNode)  # noqa: S101 (see _on_attach)
+                link.context.on_deliveries(deliveries)
             case DispositionReceived():
                 self._on_disposition(event)
             case FlowChanged(link) if isinstance(link, SenderLink):
@@ -248,12 +248,6 @@ class ServerConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         self.flush()
         if self._transport is not None:
             self._transport.close()
-
-    @staticmethod
-    def _on_deliveries(deliveries: list[DeliveryReceived]) -> None:
-        node = deliveries[0].link.context
-        assert isinstance(node, SendingNode | RequestsNode)  # noqa: S101 (what _on_attach has put there)
-        node.on_deliveries(deliveries)
 
     def _on_disposition(self, event: DispositionReceived) -> None:
         links = {delivery.link for delivery in event.deliveries}
@@ -350,24 +344,6 @@ class ServerConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         if refused is None:
             self._connection.trust()
         return refused
-
-
-def gathered(events: list[Event]) -> Iterator[Event | list[DeliveryReceived]]:
-    """Give events in their order, deliveries of one link that follow each other as one list."""
-    deliveries: list[DeliveryReceived] = []
-    for event in events:
-        if isinstance(event, DeliveryReceived):
-            if deliveries and event.link is not deliveries[0].link:
-                yield deliveries
-                deliveries = []
-            deliveries.append(event)
-            continue
-        if deliveries:
-            yield deliveries
-            deliveries = []
-        yield event
-    if deliveries:
-        yield deliveries
 
 
 def _address(link: SenderLink | ReceiverLink) -> str:

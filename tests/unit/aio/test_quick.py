@@ -17,7 +17,7 @@ from pairbus.aio.native import quick
 from pairbus.aio.native.quick import PLAIN, PlainReceived
 from pairbus.aio.relabel import read, relabelled
 from pairbus.amqp import Message, build_message
-from pairbus.amqp.events import DeliveryReceived
+from pairbus.amqp.events import Delivery
 from pairbus.amqp.message import encode_data_section, encode_value_section
 from pairbus.amqp.sections import Header, Properties
 from pairbus.amqp.types import Int, Symbol, Timestamp, UInt
@@ -25,7 +25,7 @@ from pairbus.core.envelope import PATH, SESSION_ID
 from pairbus.core.routing import Deliver, route
 
 if TYPE_CHECKING:
-    from pairbus.amqp.receiver import ReceiverLink
+    from pairbus.aio.native.receiving import ReceivingLink
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 STAMPS: dict[Any, Any] = {
@@ -61,14 +61,14 @@ bodies = st.one_of(
 )
 
 
-def delivered(payload: bytes) -> DeliveryReceived:
+def delivered(payload: bytes) -> Delivery:
     """Return a message as it comes."""
-    return DeliveryReceived(cast("ReceiverLink", None), 1, b"", 0, settled=False, payload=payload)
+    return Delivery(1, b"", 0, settled=False, payload=payload)
 
 
-def read_or_none(deliveries: Iterable[DeliveryReceived]) -> list[PlainReceived | None]:
+def read_or_none(deliveries: Iterable[Delivery]) -> list[PlainReceived | None]:
     """Read messages; None stands for one that is not plain."""
-    return quick.read_plain(deliveries, lambda _: None)
+    return quick.read_plain(cast("ReceivingLink", None), deliveries, lambda _link, _delivery: None)
 
 
 @st.composite

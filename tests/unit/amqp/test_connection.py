@@ -27,6 +27,7 @@ from pairbus.amqp.connection import Connection, ConnectionState, Side
 from pairbus.amqp.events import (
     Authenticated,
     Closed,
+    DeliveriesReceived,
     LinkAttached,
     LinkDetached,
     LinkRequested,
@@ -410,7 +411,9 @@ def test_a_window_that_is_not_filled_again_by_itself_ends_the_session_when_overr
     (requested,) = [e for e in server.receive_data(BEGIN + ATTACH, 0.0) if isinstance(e, LinkRequested)]
     requested.link.accept()
     first, second, third = (body(0, Transfer(0, n, b"t")) for n in range(3))
-    assert len(server.receive_data(first + second, 0.0)) == 2
+    (received,) = server.receive_data(first + second, 0.0)
+    assert isinstance(received, DeliveriesReceived)
+    assert len(received.deliveries) == 2
     requested.link.session.replenish(1)
     assert len(server.receive_data(third, 0.0)) == 1
     ended = server.receive_data(body(0, Transfer(0, 3, b"t")), 0.0)[-1]

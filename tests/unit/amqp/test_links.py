@@ -22,7 +22,8 @@ from pairbus.amqp.conditions import (
 from pairbus.amqp.connection import Connection, ConnectionState, Side
 from pairbus.amqp.events import (
     Closed,
-    DeliveryReceived,
+    DeliveriesReceived,
+    Delivery,
     DispositionReceived,
     Event,
     FlowChanged,
@@ -106,8 +107,8 @@ def attach(
     return Pair(loop, sender, receiver, incoming, outgoing)
 
 
-def deliveries(events: list[Event]) -> list[DeliveryReceived]:
-    return [event for event in events if isinstance(event, DeliveryReceived)]
+def deliveries(events: list[Event]) -> list[Delivery]:
+    return [each for event in events if isinstance(event, DeliveriesReceived) for each in event.deliveries]
 
 
 def dispositions(events: list[Event]) -> list[DispositionReceived]:
@@ -277,7 +278,7 @@ def test_a_drain_gives_the_credit_back() -> None:
     pair.outgoing.send(b"all there is", b"t")
     pair.outgoing.drained()
     told = pair.loop.take()[0]
-    assert [type(event) for event in told] == [DeliveryReceived, FlowChanged]
+    assert [type(event) for event in told] == [DeliveriesReceived, FlowChanged]
     assert (pair.receiver.credit, pair.receiver.delivery_count) == (0, 10)
     assert (pair.outgoing.credit, pair.outgoing.draining) == (0, False)
     pair.receiver.grant(1)
@@ -311,7 +312,7 @@ def test_a_sender_that_ignores_its_credit_is_borne_or_detached_as_told(enforced:
         assert len(deliveries(told_server)) == 2
         assert pair.incoming.credit == -1
         return
-    assert [type(event) for event in told_server] == [DeliveryReceived, LinkDetached]
+    assert [type(event) for event in told_server] == [DeliveriesReceived, LinkDetached]
     (detached,) = [event for event in told_client if isinstance(event, LinkDetached)]
     assert detached.error is not None
     assert detached.error.condition == TRANSFER_LIMIT_EXCEEDED
@@ -427,7 +428,7 @@ def test_an_aborted_delivery_is_forgotten() -> None:
     server = pair.loop.server
     parts = _frames(Transfer(0, 1, b"t", more=True)) + _frames(Transfer(0, aborted=True))
     assert server.receive_data(parts + _frames(Transfer(0, 2, b"u", 0, settled=True)), 0.0) == [
-        DeliveryReceived(pair.incoming, 2, b"u", 0, settled=True, payload=b"")
+        DeliveriesReceived(pair.incoming, [Delivery(2, b"u", 0, settled=True, payload=b"")])
     ]
     assert pair.incoming.credit == 3
     assert server.receive_data(_frames(Transfer(0, 3, b"v", aborted=True)), 0.0) == []
@@ -670,7 +671,7 @@ def test_a_strangers_messages_are_small_until_it_is_trusted(trusted: bool) -> No
         loop.server.trust()
     link.session.peer_max_frame_size = 8000
     link.send(bytes(9000), b"t")
-    assert [type(event) for event in loop.take()[1]] == [DeliveryReceived if trusted else LinkDetached]
+    assert [type(event) for event in loop.take()[1]] == [DeliveriesReceived if trusted else LinkDetached]
 
 
 def test_a_strangers_frames_are_small_until_it_is_trusted() -> None:

@@ -13,7 +13,7 @@ from pairbus.amqp.connection import Connection, ConnectionState, Side
 from pairbus.amqp.encoder import encode
 from pairbus.amqp.events import (
     Closed,
-    DeliveryReceived,
+    DeliveriesReceived,
     DispositionReceived,
     Event,
     FlowChanged,
@@ -62,8 +62,9 @@ def respond(events: list[Event]) -> None:
             _answer(event.link)
         elif isinstance(event, FlowChanged) and isinstance(event.link, SenderLink):
             _deliver(event.link)
-        elif isinstance(event, DeliveryReceived):
-            event.link.settle(event, ACCEPTED if len(event.payload) % 2 else Rejected(Error(Symbol("odd"))))
+        elif isinstance(event, DeliveriesReceived):
+            for each in event.deliveries:
+                event.link.settle(each, ACCEPTED if len(each.payload) % 2 else Rejected(Error(Symbol("odd"))))
         elif isinstance(event, DispositionReceived):
             for delivery in event.deliveries:
                 delivery.link.settle(delivery, event.state)
@@ -112,8 +113,9 @@ def record() -> list[bytes]:
         sender.send(b"x" * size, b"tag-%d" % size)
     receiver.grant(4, drain=True)
     for event in exchange():
-        if isinstance(event, DeliveryReceived):
-            receiver.settle(event, ACCEPTED, settled=False)
+        if isinstance(event, DeliveriesReceived):
+            for delivery in event.deliveries:
+                receiver.settle(delivery, ACCEPTED, settled=False)
     exchange()
     other = client.begin()
     other.attach_sender("twice", Target("q"))
@@ -187,7 +189,7 @@ def test_the_recorded_conversation_is_taken_to_its_end() -> None:
     assert isinstance(told[-1], Closed)
     assert told[-1].by_peer
     assert len([event for event in told if isinstance(event, LinkRequested)]) == 4
-    assert len([event for event in told if isinstance(event, DeliveryReceived)]) == 4
+    assert sum(len(event.deliveries) for event in told if isinstance(event, DeliveriesReceived)) == 4
     assert any(isinstance(event, DispositionReceived) and event.deliveries for event in told)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pairbus.amqp.composites import encode_composite
 from pairbus.amqp.connection import Connection, Side
-from pairbus.amqp.events import DeliveryReceived, Event, LinkRequested
+from pairbus.amqp.events import DeliveriesReceived, Event, LinkRequested
 from pairbus.amqp.frames import AMQP_HEADER, frame
 from pairbus.amqp.options import ConnectionOptions
 from pairbus.amqp.performatives import BATCH_FORMAT, SENDER, Attach, Begin, Flow, Open, Source, Target, Transfer
@@ -98,11 +98,13 @@ def attached(options: dict[str, Any], credit: int) -> Connection:
 
 
 def told(events: list[Event]) -> list[object]:
-    return [
-        (event.link.session.channel, event.link.name, event.delivery_id, event.delivery_tag, event.message_format,
-         event.settled, event.payload) if isinstance(event, DeliveryReceived) else type(event).__name__
-        for event in events
-    ]  # fmt: skip
+    said: list[object] = []
+    for event in events:
+        if isinstance(event, DeliveriesReceived):
+            said += [(event.link.session.channel, event.link.name, delivery) for delivery in event.deliveries]
+        else:
+            said.append(type(event).__name__)
+    return said
 
 
 def state(connection: Connection) -> list[object]:

@@ -13,7 +13,8 @@ from pairbus.aio.native.wire import connect
 from pairbus.amqp import Connection, ConnectionOptions, ConnectionState, Session, Side
 from pairbus.amqp.events import (
     Closed,
-    DeliveryReceived,
+    DeliveriesReceived,
+    Delivery,
     DispositionReceived,
     Event,
     FlowChanged,
@@ -40,8 +41,8 @@ class LinkEnd(Protocol):
         """Take note that the peer has attached it."""
         ...
 
-    def on_delivery(self, event: DeliveryReceived) -> None:
-        """Take a message."""
+    def on_deliveries(self, deliveries: list[Delivery]) -> None:
+        """Take messages."""
         ...
 
     def on_flow(self) -> None:
@@ -122,11 +123,7 @@ class NativeConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take what the peer says, all of it before anything is answered."""
         now = self.heard_at = self.loop.time()
-        for event in self.amqp.receive_data(data, now):
-            if type(event) is DeliveryReceived:
-                event.link.context.on_delivery(event)
-            else:
-                self._on_event(event)
+        self._dispatch(self.amqp.receive_data(data, now))
         self.flush()
 
     def flush(self) -> None:
@@ -171,6 +168,8 @@ class NativeConnection(asyncio.Protocol):
         match event:
             case DispositionReceived():
                 _on_disposition(event)
+            case DeliveriesReceived(link, deliveries):
+                link.context.on_deliveries(deliveries)
             case FlowChanged(link):
                 link.context.on_flow()
             case WindowOpened(session):

@@ -17,11 +17,11 @@ from functools import lru_cache
 from typing import Final, TypeVar
 
 from pairbus.aio.native.layout import PATH_ENTRY, Layout, NotPlainError, learn
+from pairbus.aio.native.receiving import ReceivingLink
 from pairbus.aio.transport import Received
 from pairbus.amqp import AmqpError
-from pairbus.amqp.events import DeliveryReceived
+from pairbus.amqp.events import Delivery
 from pairbus.amqp.message import Message
-from pairbus.amqp.receiver import ReceiverLink
 from pairbus.core.envelope import Label
 from pairbus.core.routing import Deliver
 
@@ -67,7 +67,7 @@ class _Opening:
 class NativeReceived(Received):
     """A message under lock, and the delivery it came by."""
 
-    link: ReceiverLink
+    link: ReceivingLink
     delivery_id: int
     delivery_tag: bytes
 
@@ -82,7 +82,8 @@ class PlainReceived(NativeReceived):
 
     def __init__(  # noqa: PLR0917 (made once for each message)
         self,
-        delivery: DeliveryReceived,
+        link: ReceivingLink,
+        delivery: Delivery,
         number: int,
         opening: _Opening,
         layout: Layout,
@@ -96,7 +97,7 @@ class PlainReceived(NativeReceived):
         self.partition_key = None
         self.locked_until = locked_until
         self.enqueued_at = enqueued_at
-        self.link = delivery.link
+        self.link = link
         self.delivery_id = delivery.delivery_id
         self.delivery_tag = delivery.delivery_tag
         self._layout = layout
@@ -133,7 +134,7 @@ class PlainReceived(NativeReceived):
 
 
 def read_plain(
-    deliveries: Iterable[DeliveryReceived], otherwise: Callable[[DeliveryReceived], R]
+    link: ReceivingLink, deliveries: Iterable[Delivery], otherwise: Callable[[ReceivingLink, Delivery], R]
 ) -> list[PlainReceived | R]:
     """Read messages, each of which is most likely laid out as the one before it; one not plain is read otherwise."""
     read: list[PlainReceived | R] = []
@@ -155,10 +156,12 @@ def read_plain(
                         enqueued_before, enqueued_at = enqueued, _moment(enqueued)
                     if locked != locked_before:
                         locked_before, locked_until = locked, _moment(locked)
-                    received = PlainReceived(delivery, number, opening, layout, path_end, locked_until, enqueued_at)
+                    received = PlainReceived(
+                        link, delivery, number, opening, layout, path_end, locked_until, enqueued_at
+                    )
         except (NotPlainError, IndexError, struct.error, ValueError, OverflowError, AmqpError):
             pass  # has more, or is cut short, or odd: the general way says what is wrong
-        read.append(otherwise(delivery) if received is None else received)
+        read.append(otherwise(link, delivery) if received is None else received)
     return read
 
 

@@ -11,7 +11,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from pairbus.aio.native import errors
 from pairbus.aio.native.connection import NativeConnection
 from pairbus.amqp.client.settling import Group, Settlements, runs_of
-from pairbus.amqp.events import DeliveryReceived
+from pairbus.amqp.events import Delivery
 from pairbus.amqp.performatives import (
     ACCEPTED,
     SETTLE_SECOND,
@@ -80,7 +80,7 @@ class ReceivingLink:
         self.session_locked_until: datetime | None = None
         self.connection: Final = connection
         self._loop = connection.loop
-        self._arrived: list[DeliveryReceived] = []
+        self._arrived: list[Delivery] = []
         self._waiter: asyncio.Future[None] | None = None
         self._resting: asyncio.TimerHandle | None = None
         self._settlements = Settlements[_Answer]()
@@ -116,7 +116,7 @@ class ReceivingLink:
 
     # --- receiving -----------------------------------------------------------------------------------------------
 
-    async def receive(self, most: int, wait: float) -> list[DeliveryReceived]:
+    async def receive(self, most: int, wait: float) -> list[Delivery]:
         """Receive what is there, up to so many; else wait for the first, so many seconds; none came: nothing."""
         if self._resting is not None:
             self._resting.cancel()
@@ -205,9 +205,9 @@ class ReceivingLink:
 
     # --- what the connection tells -------------------------------------------------------------------------------
 
-    def on_delivery(self, event: DeliveryReceived) -> None:
-        """Take a message."""
-        self._arrived.append(event)
+    def on_deliveries(self, deliveries: list[Delivery]) -> None:
+        """Take messages."""
+        self._arrived += deliveries
         if self._waiter is not None:
             _release(self._waiter)  # it goes on when all that came together is there
             self._waiter = None

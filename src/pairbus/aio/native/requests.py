@@ -10,7 +10,7 @@ from pairbus.aio.native import errors
 from pairbus.aio.native.connection import NativeConnection
 from pairbus.amqp import AmqpError
 from pairbus.amqp.client.requests import Answer, read_answer, request
-from pairbus.amqp.events import DeliveryReceived
+from pairbus.amqp.events import Delivery
 from pairbus.amqp.performatives import ACCEPTED, SETTLE_SETTLED, Accepted, DeliveryState, Source, Target
 from pairbus.amqp.types import Value
 
@@ -80,20 +80,21 @@ class RequestLink:
             self._answers.grant(CREDIT)
             self._attached.set_result(None)
 
-    def on_delivery(self, event: DeliveryReceived) -> None:
-        """Take an answer."""
-        if not event.settled:
-            self._answers.settle(event, ACCEPTED)
+    def on_deliveries(self, deliveries: list[Delivery]) -> None:
+        """Take answers."""
+        for delivery in deliveries:
+            if not delivery.settled:
+                self._answers.settle(delivery, ACCEPTED)
+            try:
+                number, answer = read_answer(delivery.payload)
+            except AmqpError as error:
+                self.on_ended(errors.of_condition(str(error.condition), error.description))
+                return
+            asked = self._asked.get(number or 0)
+            if asked is not None and not asked.future.done():
+                asked.future.set_result(answer)
         if self._answers.credit < CREDIT // 2:
             self._answers.grant(CREDIT)
-        try:
-            number, answer = read_answer(event.payload)
-        except AmqpError as error:
-            self.on_ended(errors.of_condition(str(error.condition), error.description))
-            return
-        asked = self._asked.get(number or 0)
-        if asked is not None and not asked.future.done():
-            asked.future.set_result(answer)
 
     def on_flow(self) -> None:
         """Send the requests that wait."""

@@ -9,7 +9,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeo
 
 from pairbus.aio.native import errors
 from pairbus.aio.native.connection import NativeConnection
-from pairbus.amqp.events import DeliveryReceived
+from pairbus.amqp.events import Delivery
 from pairbus.amqp.performatives import SETTLE_UNSETTLED, Accepted, DeliveryState, Target
 
 LARGEST_BATCH: Final = 262_144
@@ -155,7 +155,7 @@ class SendingLink:
         if not self._attached.done():
             self._attached.set_result(None)
 
-    def on_delivery(self, event: DeliveryReceived) -> None:
+    def on_deliveries(self, deliveries: list[Delivery]) -> None:
         """Nothing is received on it."""
 
     def on_settled(self, first: int, last: int, state: DeliveryState | None) -> None:

@@ -19,7 +19,7 @@ from pairbus.aio.native.sending import SendingLink
 from pairbus.aio.relabel import read
 from pairbus.aio.transport import Answers, Outgoing, Received, Settlement
 from pairbus.amqp import AmqpError, Message, build_batch, build_message
-from pairbus.amqp.events import DeliveryReceived
+from pairbus.amqp.events import Delivery
 from pairbus.amqp.performatives import ACCEPTED, BATCH_FORMAT, DeliveryState, Error, Map, Rejected
 from pairbus.amqp.sections import Properties
 from pairbus.amqp.types import Array, Int, Symbol, Timestamp, Value
@@ -119,7 +119,7 @@ class NativeTransport:
                 if loop.time() - began < LONG_WAIT or self.facts(error).cause not in IN_DOUBT:
                     raise
             else:
-                return read_plain(arrived, lambda delivery: _received(queue, delivery))
+                return read_plain(link, arrived, _received)
 
     async def _receiver(self, queue: str) -> ReceivingLink:
         slot = self._queues.setdefault(entity_key(queue), _Slot())
@@ -154,7 +154,7 @@ class NativeTransport:
             return await self._settle_on(links.pop(), queue, received, settlement)
         answers: dict[int, Exception | None] = {}
         for link in links:
-            its = [each for each in received if _link(each) is link]
+            its = [each for each in received if each.link is link]
             judged = await self._settle_on(link, queue, its, settlement)
             answers.update(zip(map(id, its), judged, strict=True))
         return [answers[id(each)] for each in received]
@@ -224,7 +224,7 @@ class NativeTransport:
         await self._client.close()
 
 
-_link = attrgetter("link.context")
+_link = attrgetter("link")
 _STATUS: Final = {"complete": "completed", "abandon": "abandoned"}
 
 
@@ -252,7 +252,7 @@ def _envelope(batch: Outgoing) -> bytes:
     )
 
 
-def _received(queue: str, delivery: DeliveryReceived) -> NativeReceived:
+def _received(link: ReceivingLink, delivery: Delivery) -> NativeReceived:
     """Read a message that is not plain."""
     label, partition_key, enqueued_at = Label(), None, None
     number, locked_until, payload = 0, 0, delivery.payload
@@ -264,12 +264,12 @@ def _received(queue: str, delivery: DeliveryReceived) -> NativeReceived:
         reading = read(encoded)
         label, partition_key, enqueued_at = reading.label, reading.partition_key, reading.enqueued_at
     except AmqpError as error:  # then it has no destination that anybody can read (Y3)
-        _LOGGER.warning("message %s of %s cannot be read: %s", number, queue, error)
+        _LOGGER.warning("message %s of %s cannot be read: %s", number, link.entity, error)
         payload = b""
     return NativeReceived(
         number, label, len(delivery.payload), partition_key,
         payload=payload, locked_until=Timestamp(locked_until).to_datetime(), enqueued_at=enqueued_at,
-        link=delivery.link, delivery_id=delivery.delivery_id, delivery_tag=delivery.delivery_tag,
+        link=link, delivery_id=delivery.delivery_id, delivery_tag=delivery.delivery_tag,
     )  # fmt: skip
 
 

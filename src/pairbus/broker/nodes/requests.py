@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pairbus.amqp import Message, ReceiverLink, SenderLink, build_message
-from pairbus.amqp.events import DeliveryReceived
+from pairbus.amqp.events import Delivery
 from pairbus.amqp.message import encode_value_section
 from pairbus.amqp.performatives import ACCEPTED, Map
 from pairbus.amqp.sections import Properties
@@ -89,12 +89,12 @@ class RequestsNode:
         self._link.accept()
         self._link.grant(CREDIT)
 
-    def on_deliveries(self, deliveries: Sequence[DeliveryReceived]) -> None:
+    def on_deliveries(self, deliveries: Sequence[Delivery]) -> None:
         """Take requests."""
         for delivery in deliveries:
             self._on_delivery(delivery)
 
-    def _on_delivery(self, delivery: DeliveryReceived) -> None:
+    def _on_delivery(self, delivery: Delivery) -> None:
         if not delivery.settled:
             self._link.settle(delivery, ACCEPTED)
         if self._link.credit < CREDIT // 2:

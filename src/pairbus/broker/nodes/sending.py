@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from pairbus.amqp import AmqpError, ReceiverLink, split_batch
-from pairbus.amqp.events import DeliveryReceived
+from pairbus.amqp.events import Delivery
 from pairbus.amqp.performatives import ACCEPTED, BATCH_FORMAT, Error, Rejected
 from pairbus.broker.entities.message import Incoming, read_incoming
 from pairbus.broker.entities.queue import Queue
@@ -41,13 +41,13 @@ class SendingNode:
         self._link.max_message_size += REFUSABLE  # the SDK reads why from a refusal, not from a detach
         self._link.grant(CREDIT)
 
-    def on_deliveries(self, deliveries: Sequence[DeliveryReceived]) -> None:
+    def on_deliveries(self, deliveries: Sequence[Delivery]) -> None:
         """Take what came together: single messages in one go, if there is nothing wrong with any of them."""
         if len(deliveries) == 1 or not self._take_all(deliveries):
             for delivery in deliveries:
                 self.on_delivery(delivery)
 
-    def _take_all(self, deliveries: Sequence[DeliveryReceived]) -> bool:
+    def _take_all(self, deliveries: Sequence[Delivery]) -> bool:
         """Take many single messages with one answer; tell whether that went: if not, each is looked at on its own."""
         link, limit = self._link, self._entity.settings.max_message_bytes
         if self._namespace.faults or any(
@@ -72,7 +72,7 @@ class SendingNode:
             link.grant(CREDIT)
         return True
 
-    def on_delivery(self, delivery: DeliveryReceived) -> None:
+    def on_delivery(self, delivery: Delivery) -> None:
         """Take a message or a batch."""
         link, faults = self._link, self._namespace.faults
         messages: list[Incoming] = []
@@ -106,7 +106,7 @@ def rejected(error: Error) -> Rejected:
     return Rejected(Error(error.condition, error.description, error.info or {}))
 
 
-def _messages(delivery: DeliveryReceived) -> list[Incoming]:
+def _messages(delivery: Delivery) -> list[Incoming]:
     if delivery.message_format == BATCH_FORMAT:
         return [read_incoming(payload) for payload in split_batch(delivery.payload)]
     return [read_incoming(delivery.payload)]
