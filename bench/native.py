@@ -91,25 +91,27 @@ async def drain(
     return figures
 
 
-async def drains(user: int, sdk: int, native: int) -> dict[str, float]:
+async def drains(rounds: int, user: int, sdk: int, native: int) -> dict[str, float]:
     """Compare other ways to drain a backlog with the native one, which is measured right before and after each."""
     print("drain of 1 KB messages, ten backlog queues:")
     ways = {
         "user's loop": (users_loop, user, "the user's loop on the SDK"),
-        "best loop": (best_loop, sdk, "the SDK's best loop"),
+        "best loop": (best_loop, user, "the SDK's best loop"),
         "SDK mover": (moving("sdk"), sdk, "syphon, transport='sdk'"),
     }
-    ratios: dict[str, float] = {}
-    rates: list[str] = []
+    ratios: dict[str, list[float]] = {name: [] for name in ways}
+    rates: dict[str, list[float]] = {name: [] for name in ways}
     before = await drain(moving("native"), native, "syphon, transport='native'")
-    for name, (move, messages, told) in ways.items():
-        other = await drain(move, messages, told)
-        after = await drain(moving("native"), native, "syphon, transport='native'")
-        ratios[name] = other.cpu / statistics.mean((before.cpu, after.cpu))
-        rates.append(f"{statistics.mean((before.rate, after.rate)) / other.rate:.1f} x {name}")
-        before = after
-    print("  rates: " + ", ".join(rates))
-    return ratios
+    for _ in range(rounds):
+        for name, (move, messages, told) in ways.items():
+            other = await drain(move, messages, told)
+            after = await drain(moving("native"), native, "syphon, transport='native'")
+            ratios[name].append(other.cpu / statistics.mean((before.cpu, after.cpu)))
+            rates[name].append(statistics.mean((before.rate, after.rate)) / other.rate)
+            before = after
+    print("  rates: " + ", ".join(f"{statistics.median(its):.1f} x {name}" for name, its in rates.items()))
+    print("  CPU:   " + ", ".join(f"{min(its):.1f} to {max(its):.1f} x {name}" for name, its in ratios.items()))
+    return {name: statistics.median(values) for name, values in ratios.items()}
 
 
 class Echo(asyncio.Protocol):
@@ -219,7 +221,7 @@ async def sends(rounds: int, count: int) -> dict[str, float]:
 
 async def main(*, quick: bool) -> bool:
     """Measure and judge."""
-    ratios = await drains(*((1_000, 5_000, 20_000) if quick else (8_000, 20_000, 40_000)))
+    ratios = await drains(*((1, 1_000, 5_000, 20_000) if quick else (3, 8_000, 20_000, 40_000)))
     ratios |= await sends(1 if quick else 5, 500 if quick else 1_000)
     for name, ratio in ratios.items():
         print(f"native / {name:<14} {ratio:6.1f}  (bar {BARS[name]:g})")
