@@ -20,8 +20,9 @@ from pairbus.aio.pairing import Pairing
 from pairbus.aio.sdk import STANDARD_BATCH_BYTES, Message, SendTimedOutError, facts, new_batch
 from pairbus.aio.sdk_links import Link
 from pairbus.aio.watch import Seat, Watch
+from pairbus.core.health import HEALTHY
 from pairbus.core.ledger import Kind
-from pairbus.core.sending import Done, Failed, Pause, Sending, ToBacklog, ToPrimary
+from pairbus.core.sending import TAKEN, Done, Failed, Pause, Sending, ToBacklog, ToPrimary
 from pairbus.core.verdict import Cause, ErrorFacts, Verdict
 from pairbus.errors import CancelUnavailableError, FactoryEndedError, SendTimeoutError
 
@@ -279,40 +280,51 @@ class MessageSender:
         return self._watch, self._seat
 
     async def _ship(self, pairing: Pairing, shipment: Shipment, timeout: float | None) -> Done:
+        """Send: while the entity is healthy there is nothing to decide, unless the first attempt fails."""
+        watch, seat = self._take_seat(pairing)
+        health, policy, started = watch.health, pairing.policy, pairing.time()
+        with self._factory.under_way:
+            failed = None
+            if health.state is HEALTHY:
+                failed = await self._to_primary(seat, shipment, policy.deadline(started, started, timeout))
+                if failed is None:
+                    if health.state is not HEALTHY:
+                        watch.act(health.attempt_accepted())
+                    return TAKEN
+            sending = Sending(health, pairing.rotation, seat.choice, policy, pairing.random, started, timeout)
+            if failed is not None:
+                watch.act(sending.primary_failed(failed, pairing.time()))
+            return await self._carry_out(pairing, sending, shipment)
+
+    async def _carry_out(self, pairing: Pairing, sending: Sending, shipment: Shipment) -> Done:
         """Carry out the procedure of one send (:class:`~pairbus.core.sending.Sending`), step by step."""
         watch, seat = self._take_seat(pairing)
         time = pairing.time
-        sending = Sending(watch.health, pairing.rotation, seat.choice, pairing.policy, pairing.random, time(), timeout)
-        with self._factory.under_way:
-            while True:
-                step = sending.step(time())
-                if isinstance(step, ToPrimary):
-                    await self._to_primary(watch, seat, sending, shipment, step.deadline)
-                elif isinstance(step, Done):
-                    return step
-                elif isinstance(step, ToBacklog):
-                    await self._to_backlog(pairing, sending, shipment, step)
-                elif isinstance(step, Pause):
-                    self._factory.check_open()  # C2: what is under way may end, but not wait
-                    if await watch.wait(step.until):
-                        sending.health_changed()
-                else:
-                    raise _with_note(step, shipment)
+        while True:
+            step = sending.step(time())
+            if isinstance(step, ToPrimary):
+                failed = await self._to_primary(seat, shipment, step.deadline)
+                watch.act(sending.primary_accepted() if failed is None else sending.primary_failed(failed, time()))
+            elif isinstance(step, Done):
+                return step
+            elif isinstance(step, ToBacklog):
+                await self._to_backlog(pairing, sending, shipment, step)
+            elif isinstance(step, Pause):
+                self._factory.check_open()  # C2: what is under way may end, but not wait
+                if await watch.wait(step.until):
+                    sending.health_changed()
+            else:
+                raise _with_note(step, shipment)
 
-    async def _to_primary(
-        self, watch: Watch, seat: Seat, sending: Sending, shipment: Shipment, deadline: float
-    ) -> None:
+    async def _to_primary(self, seat: Seat, shipment: Shipment, deadline: float) -> ErrorFacts | None:
+        """Try the primary, and return how it has failed, if it has."""
         submission = shipment.submission(deadline)
         try:
             shipment.result = await seat.lane.submit(submission)
         except Exception as error:  # noqa: BLE001 (judged by the rules)
             self._check_given_up(error)
-            now = asyncio.get_running_loop().time()
-            watch.act(sending.primary_failed(facts(error, begun=submission.begun), now))
-        else:
-            actions = sending.primary_accepted()
-            if actions:
-                watch.act(actions)
+            return facts(error, begun=submission.begun)
+        return None
 
     async def _to_backlog(self, pairing: Pairing, sending: Sending, shipment: Shipment, step: ToBacklog) -> None:
         lane = pairing.backlog(step.queue)

@@ -119,7 +119,7 @@ class Connection:
         self._last_received = now
         self._splitter.feed(data)
         try:
-            while self._step(events):
+            while self._take_frames(events) if self.state is _OPEN else self._step(events):
                 pass
         except AmqpError as error:
             self._fail(events, error)
@@ -202,10 +202,8 @@ class Connection:
     # --- the way to an open connection ---------------------------------------------------------------------------
 
     def _step(self, events: list[Event]) -> bool:
-        """Take one header or frame, or all frames while the connection is open; tell whether to go on."""
+        """Take one header or frame on the way to an open connection, or after its end; tell whether to go on."""
         state = self.state
-        if state is _OPEN:
-            return self._take_frames(events)
         if state in {ConnectionState.START, ConnectionState.HEADER}:
             header = self._splitter.next_header()
             if header is None:
@@ -289,7 +287,7 @@ class Connection:
     # --- an open connection ----------------------------------------------------------------------------------------
 
     def _take_frames(self, events: list[Event]) -> bool:
-        """Take all frames that are there; the transfers, which are most of them, go straight to their session."""
+        """Take all frames that are there; transfers and their answers, which most are, go straight to their session."""
         splitter = self._splitter
         data, sessions = splitter.buffer, self._by_remote_channel
         for frame_type, channel, start, end in splitter.whole_frames():
@@ -297,8 +295,11 @@ class Connection:
                 raise AmqpError(FRAMING_ERROR, f"a frame of type {frame_type} is not expected here")
             if end - start >= _HEAD and data[start] == 0 and data[start + 1] == _SMALL_ULONG:
                 session = sessions.get(channel)
-                if session is not None and data[start + 2] == TRANSFER:
+                code = data[start + 2]
+                if session is not None and code == TRANSFER:
                     splitter.position = session.on_transfers(data, start + 3, end, splitter.max_size, events)
+                elif session is not None and code == DISPOSITION and end - start <= self._control_limit:
+                    session.on_disposition(data, start + 3, end, events)
                 else:
                     self._on_frame(data, (start, end), channel, events)
             elif start != end:  # else a heartbeat
@@ -306,7 +307,7 @@ class Connection:
                 self._on_frame(spelled, (0, len(spelled)), channel, events)
             if self.state is not _OPEN:
                 return True
-        return splitter.next_frame() is not None
+        return not splitter.is_used_up() and splitter.next_frame() is not None
 
     def _on_frame(self, data: bytes, extent: tuple[int, int], channel: int, events: list[Event]) -> None:
         start, end = extent

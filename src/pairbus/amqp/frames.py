@@ -82,6 +82,14 @@ class FrameSplitter:
         self.position = position + size
         return frame_type, channel, position + offset * 4, position + size
 
+    def is_used_up(self) -> bool:
+        """Tell whether nothing is left, not even a part of a frame; then nothing is kept either."""
+        if self.position != len(self.buffer):
+            return False
+        self.buffer = b""
+        self.position = 0
+        return True
+
     def whole_frames(self) -> Iterator[tuple[int, int, int, int]]:
         """Give what ``next_frame`` gives, faster, while frames are there; it then tells why there are no more."""
         buffer = self.buffer

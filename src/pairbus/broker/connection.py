@@ -99,9 +99,12 @@ class ServerConnection(asyncio.Protocol, asyncio.BufferedProtocol):
             self._wire.data_received(data)
 
     def _take(self, data: bytes) -> None:
-        self._handle(self._connection.receive_data(data, self._server.monotonic()))
-        self._namespace.store.flush()
-        self.flush()
+        server = self._server
+        server.begin_turn()
+        try:
+            self._handle(self._connection.receive_data(data, server.monotonic()))
+        finally:
+            server.end_turn(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""

@@ -125,13 +125,14 @@ class Broker:
         server.changed()
 
     def _store(self, name: str, loop: asyncio.AbstractEventLoop) -> Store:
+        if self._config.data is None:
+            return MemoryStore(lambda call: self._servers[name].call_soon(call))  # noqa: PLW0108 (it is made later)
+
         def settle(call: Callable[[], None]) -> None:
             call()
             if name in self._servers:
                 self._servers[name].flush()  # what was answered goes out at once
 
-        if self._config.data is None:  # it has no thread of its own, so the loop needs no waking
-            return MemoryStore(lambda call: loop.call_soon(settle, call))
         return SqliteStore(
             self._config.data / f"{name.lower()}.db", lambda call: loop.call_soon_threadsafe(settle, call)
         )

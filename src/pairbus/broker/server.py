@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from typing import Final
 
 from pairbus.amqp.conditions import CONNECTION_FORCED
@@ -53,6 +54,9 @@ class NamespaceServer:
         )
         self.switchboard = Switchboard(namespace.faults, lambda: list(self.connections), self._door, namespace.clock)
         self._planned_flush: asyncio.Handle | None = None
+        self._in_turn = False
+        """Whether a client is being listened to, after which all that there is to do is done at once."""
+        self._calls: list[Callable[[], None]] = []
         self._wake: asyncio.TimerHandle | None = None
         self._wake_is_right = False
         """Whether nothing has happened since it was worked out when to wake."""
@@ -74,8 +78,41 @@ class NamespaceServer:
 
     def changed(self) -> None:
         """Have connections write what they have to say, and the store what has gathered, once, soon."""
-        if self._planned_flush is None:
+        if self._planned_flush is None and not self._in_turn:
             self._planned_flush = self._loop.call_soon(self.flush)
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Have a store that need not wait for a disk call back, before the turn is over."""
+        self._calls.append(call)
+        self.changed()
+
+    def begin_turn(self) -> None:
+        """Listen to a client: what comes of it waits for :meth:`end_turn`, which costs no turn of the event loop."""
+        self._in_turn = True
+
+    def end_turn(self, connection: ServerConnection) -> None:
+        """Do what came of listening to a client, and answer it; what others are to hear may gather until soon."""
+        self._do_what_gathered()
+        self.stirred.discard(connection)
+        connection.flush()
+        if self.stirred:
+            self.changed()
+
+    def _do_what_gathered(self) -> None:
+        store = self.namespace.store
+        self._in_turn = True
+        try:
+            store.flush()
+            while self._calls:
+                calls, self._calls = self._calls, []
+                for call in calls:
+                    call()
+                store.flush()
+        finally:
+            self._in_turn = False
+        if self._wake_is_right:
+            self._wake_is_right = False
+            self._wake_in(LOOK_AGAIN)
 
     def lost(self, connection: ServerConnection) -> None:
         """Take note that a client is gone."""
@@ -91,13 +128,10 @@ class NamespaceServer:
             self._planned_flush = None
         if self._stopped:
             return
-        self.namespace.store.flush()
+        self._do_what_gathered()
         stirred, self.stirred = self.stirred, set()
         for connection in stirred:
             connection.flush()
-        if self._wake_is_right:
-            self._wake_is_right = False
-            self._wake_in(LOOK_AGAIN)
 
     def _look_for_wake(self) -> None:
         """Wake when the next lock, message, schedule or heartbeat is due."""

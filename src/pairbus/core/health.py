@@ -17,6 +17,7 @@ timer and the pings. It is told what happened and when, and answers what is to b
 import enum
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
+from typing import Final
 
 from pairbus.core.naming import entity_key
 from pairbus.core.options import OnOutage
@@ -31,6 +32,10 @@ class State(enum.Enum):
     """An attempt has failed and none was accepted since: the failover timer runs (S3)."""
     ENGAGED = "engaged"
     """Failover: messages are parked and the entity is pinged (S4)."""
+
+
+HEALTHY: Final = State.HEALTHY  # looking a member up in its enum takes longer than all else about it
+_ENGAGED: Final = State.ENGAGED
 
 
 class Event(enum.Enum):
@@ -105,7 +110,7 @@ class EntityHealth:
     @property
     def engaged(self) -> bool:
         """Whether messages are parked (S4)."""
-        return self.state is State.ENGAGED
+        return self.state is _ENGAGED
 
     def attempt_accepted(self) -> tuple[Action, ...]:
         """Note that the primary took a message."""

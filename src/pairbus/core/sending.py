@@ -60,7 +60,8 @@ class Done:
     in_doubt: bool
 
 
-_TAKEN: Final = Done(None, in_doubt=False)
+TAKEN: Final = Done(None, in_doubt=False)
+"""The primary has taken it at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,11 @@ class SendPolicy:
     attempt_timeout: float
     on_outage: OnOutage = "hold"
     classify: Classify = verdict_of
+
+    def deadline(self, now: float, started: float, timeout: float | None) -> float:
+        """Return when an attempt ends that begins now, of a send that its caller may have bounded."""
+        ends = now + self.attempt_timeout
+        return ends if timeout is None else min(ends, started + timeout)
 
 
 @dataclass(slots=True)
@@ -123,12 +129,13 @@ class Sending:
         if self._pause is not None and now < self._pause.until:
             return self._pause
         self._pause = None
+        deadline = self.policy.deadline(now, self.started, self.timeout)
         if not self.health.engaged:
-            return ToPrimary(self._deadline(now))
+            return ToPrimary(deadline)
         queue = self.choice.queue = self.rotation.choose(self.choice.queue, now)
         if queue is None:
             return self._fail(BacklogUnavailableError(self.health.entity, self._primary_cause, self._backlog_cause))
-        return ToBacklog(queue, self._deadline(now))
+        return ToBacklog(queue, deadline)
 
     def health_changed(self) -> None:
         """Note that the entity's failover has engaged or ended: a send that is held need not wait longer."""
@@ -136,7 +143,7 @@ class Sending:
 
     def primary_accepted(self) -> tuple[Action, ...]:
         """Note that the primary took the message."""
-        self._outcome = Done(None, in_doubt=True) if self._in_doubt else _TAKEN
+        self._outcome = Done(None, in_doubt=True) if self._in_doubt else TAKEN
         return self.health.attempt_accepted()
 
     def primary_failed(self, facts: ErrorFacts, now: float) -> tuple[Action, ...]:
@@ -185,9 +192,6 @@ class Sending:
 
     def _bounded(self, until: float) -> float:
         return until if self.timeout is None else min(until, self.started + self.timeout)
-
-    def _deadline(self, now: float) -> float:
-        return self._bounded(now + self.policy.attempt_timeout)
 
     def _fail(self, error: BaseException) -> Failed:
         failed = Failed(error, self._in_doubt)

@@ -227,7 +227,7 @@ class NativeLane:
             self._chores.start(self._work(sender, first), f"sending to {self.entity}")
             return gathered[1:]
         if len(gathered) == 1:
-            self._send(sender, [first])
+            self._send_alone(sender, first)
             return []
         key = first.key()
         load: list[Submission[Any]] = []

@@ -89,8 +89,10 @@ class SendingLink:
             )
         sending = Sending(self, payload, message_format, answered)
         self._pending[sending] = None
-        self._waiting.append(sending)
-        self.on_flow()
+        if self._waiting or not self._may_transfer():
+            self._waiting.append(sending)
+        else:
+            self._transfer(sending)
         return sending
 
     async def deliver(self, payload: bytes, message_format: int, seconds: float) -> None:
@@ -135,13 +137,18 @@ class SendingLink:
 
     def on_flow(self) -> None:
         """Send what waits, as far as the broker takes it."""
-        waiting, link = self._waiting, self._link
-        while waiting and link.credit > 0 and link.session.remote_incoming_window > 0 and not self.connection.paused:
-            sending = waiting.popleft()
-            sending.begun = True
-            self._tag = (self._tag + 1) & 0xFFFFFFFF
-            link.send(sending.payload, self._tag.to_bytes(4), message_format=sending.message_format, context=sending)
-            sending.payload = b""
+        while self._waiting and self._may_transfer():
+            self._transfer(self._waiting.popleft())
+
+    def _may_transfer(self) -> bool:
+        link = self._link
+        return link.credit > 0 and link.session.remote_incoming_window > 0 and not self.connection.paused
+
+    def _transfer(self, sending: Sending) -> None:
+        sending.begun = True
+        self._tag = tag = (self._tag + 1) & 0xFFFFFFFF
+        self._link.send(sending.payload, tag.to_bytes(4), message_format=sending.message_format, context=sending)
+        sending.payload = b""
 
     def on_outcome(self, sending: Sending, state: DeliveryState | None) -> None:
         """Take the broker's answer."""
