@@ -123,7 +123,9 @@ def statements(directory: Path) -> None:
         connection.execute("COMMIT")
 
     def multi(connection: sqlite3.Connection, rows: list[Row]) -> None:
-        JournalWriter(connection).commit(Journal(rows=rows))
+        journal = Journal()
+        journal.rows += rows
+        JournalWriter(connection).commit(journal)
 
     rows = [row(number) for number in range(10_000)]
     cpu: dict[str, float] = {}

@@ -290,6 +290,8 @@ def read_properties(data: bytes, section: int, start: int, end: int) -> Properti
             for index in range(data[start + 2]):
                 code = data[position]
                 if code == 0x40:
+                    if data[position:end] == _NULLS[index : data[start + 2]]:  # as in most, but for their id
+                        return Properties(*values)
                     values.append(None)
                     position += 1
                 elif code == 0xA1 and index in _STRINGS:
@@ -342,6 +344,7 @@ def read_map(data: bytes, start: int, end: int) -> Map:
 
 
 _PROPERTY_COUNT: Final = 13
+_NULLS: Final = b"\x40" * _PROPERTY_COUNT
 _STRINGS: Final = frozenset((0, 2, 3, 4, 5, 10, 12))
 _SYMBOLS: Final = frozenset((6, 7))
 _TIMES: Final = frozenset((8, 9))

@@ -6,7 +6,7 @@ import socket
 import struct
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from pairbus.amqp import (
     AmqpError,
@@ -77,8 +77,7 @@ class ServerConnection(asyncio.Protocol, asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
-        if isinstance(transport, asyncio.Transport):
-            self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's do not inherit from it
         self._server.connections.add(self)
         self._disturb_if_told()
 

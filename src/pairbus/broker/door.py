@@ -7,7 +7,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from pairbus.broker.waiting import PATIENCE, SEATS, Ticket, WaitingRoom
 from pairbus.broker.web import Handler
@@ -238,9 +238,8 @@ class _Doorway(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 (a stream)
-        self._transport = transport
-        self._ticket.cut = transport.abort
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's do not inherit from it
+        self._ticket.cut = self._transport.abort
 
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None  # noqa: S101 (what came, came by it)

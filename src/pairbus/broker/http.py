@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Final
+from typing import Final, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import h11
@@ -92,8 +92,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 (a stream)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's do not inherit from it
         self._ticket.cut = self._too_late
 
     def data_received(self, data: bytes) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Final
+from typing import Final, cast
 
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import (
@@ -69,8 +69,8 @@ class WebSocketConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 (a stream)
-        self._transport = WebSocketTransport(self._connection, transport)
+        outer = cast("asyncio.Transport", transport)  # uvloop's do not inherit from it
+        self._transport = WebSocketTransport(self._connection, outer)
         self._inner.connection_made(self._transport)
 
     def data_received(self, data: bytes) -> None:

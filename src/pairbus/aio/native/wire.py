@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from pairbus.aio.native.endpoint import Endpoint
 
@@ -50,10 +50,9 @@ class WebSocket(asyncio.Protocol):
         """Ask for WebSocket."""
         from wsproto.events import Request  # noqa: PLC0415 (see above)
 
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 (a stream)
-        self._outer = transport
+        self._outer = cast("asyncio.Transport", transport)  # uvloop's do not inherit from it
         request = Request(host=self._host, target=WEBSOCKET_PATH, subprotocols=[SUBPROTOCOL])
-        transport.write(self._connection.send(request))
+        self._outer.write(self._connection.send(request))
 
     def data_received(self, data: bytes) -> None:
         """Take what the broker says."""

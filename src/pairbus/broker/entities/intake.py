@@ -49,13 +49,14 @@ class Intake:
 
     def check(self, messages: Sequence[Incoming]) -> None:
         """Refuse messages that the queue does not take, all of them for one."""
-        if not self.settings.status.takes_messages:
+        settings = self.settings
+        if not settings.status.takes_messages:
             raise disabled(self._path)
-        limit = self.settings.max_message_bytes
+        limit, sessions_only = settings.max_message_bytes, settings.requires_session
         for message in messages:
             if len(message.payload) > limit:
                 raise too_large(len(message.payload), limit)
-            if self.settings.requires_session and message.session_id is None:
+            if sessions_only and message.session_id is None:
                 raise session_needed(self._path)
 
     def check_size(self, size: int) -> None:

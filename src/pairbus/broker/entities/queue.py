@@ -41,10 +41,15 @@ class Queue(Stock):
         fresh = intake.first_of_each(messages, now)
         if len(fresh) < len(messages):
             answer = intake.unless_the_first_is_refused(messages, fresh, answer)
-        # A ping is counted here too: it asks whether the queue takes messages. It leaves no trace (G3).
-        intake.check_size(self.size + sum(len(message.payload) for message in fresh))
-        fresh = [message for message in fresh if not message.is_ping]
-        total = sum(len(message.payload) for message in fresh)
+        total, pings = 0, 0
+        for message in fresh:
+            size = len(message.payload)
+            total += size
+            pings += size if message.is_ping else 0
+        intake.check_size(self.size + total)
+        if pings:  # which were counted, too: they ask whether the queue takes messages. They leave no trace (G3).
+            fresh = [message for message in fresh if not message.is_ping]
+            total -= pings
         coming = intake.remember(fresh, now)
         rows = [intake.row(message, now) for message in fresh]
         self._insert(rows, total, coming, answer)

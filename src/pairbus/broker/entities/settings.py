@@ -3,7 +3,7 @@
 import enum
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from pairbus.broker.auth.policies import Policies, Policy, checked
 from pairbus.errors import OptionError
@@ -27,12 +27,16 @@ class EntityStatus(enum.StrEnum):
     @property
     def takes_messages(self) -> bool:
         """Whether messages can be sent to it."""
-        return self in (EntityStatus.ACTIVE, EntityStatus.RECEIVE_DISABLED)
+        return self in _TAKING
 
     @property
     def gives_messages(self) -> bool:
         """Whether messages can be received from it."""
-        return self in (EntityStatus.ACTIVE, EntityStatus.SEND_DISABLED)
+        return self in _GIVING
+
+
+_TAKING: Final = (EntityStatus.ACTIVE, EntityStatus.RECEIVE_DISABLED)
+_GIVING: Final = (EntityStatus.ACTIVE, EntityStatus.SEND_DISABLED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ class SendingNode:
         messages: list[Incoming] = []
 
         def answer(refused: RefusedError | None) -> None:
-            if not delivery.settled and not faults.find(FaultKind.LOSE_ANSWERS, self._entity.path):
+            if not delivery.settled and not (faults and faults.find(FaultKind.LOSE_ANSWERS, self._entity.path)):
                 link.settle(delivery, ACCEPTED if refused is None else rejected(refused.error))
             self._sent.ended(messages, refused)
             self._changed()
@@ -86,7 +86,8 @@ class SendingNode:
         if link.credit < CREDIT // 2:
             link.grant(CREDIT)
         try:
-            faults.check(self._entity.path, sends=True)
+            if faults:
+                faults.check(self._entity.path, sends=True)
             limit = self._entity.settings.max_message_bytes
             if len(delivery.payload) > limit:
                 raise too_large(len(delivery.payload), limit)

@@ -9,7 +9,6 @@ Times are whole milliseconds since the epoch, UTC.
 
 import enum
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeAlias
 
 from pairbus.broker.store.timing import CommitTimes
@@ -98,33 +97,39 @@ Durable: TypeAlias = Callable[[StoreError | None], None]
 """Called once what was journalled before it is durable, with None, or is lost, with the error."""
 
 
-@dataclass(slots=True)
 class Journal:
-    """What becomes durable together. It is carried out in the order of the fields below."""
+    """What becomes durable together. It is carried out in the order of the attributes below."""
 
-    entities: list[EntityRow] = field(default_factory=list[EntityRow])
-    """Entities that are new or have changed."""
-    rows: list[Row] = field(default_factory=list[Row])
-    """Messages that are new, or replace the one of the same key. Their entity is journalled before or with them."""
-    copies: list[tuple[Row, int]] = field(default_factory=list[tuple[Row, int]])
-    """Messages of subscriptions that are new, each with the key under which its payload is stored: once, however many
-    copies name that key, and until the last of them is gone. The key is one of the topic's, and no message has it."""
-    states: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    """Key and new :class:`RowState`."""
-    deliveries: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    """Key and how often the message was delivered."""
-    removed: list[int] = field(default_factory=list[int])
-    """Keys of messages that are gone."""
-    session_states: list[tuple[int, str, bytes | None]] = field(default_factory=list[tuple[int, str, bytes | None]])
-    """Entity, session and its state; None: it has none any more."""
-    seen: list[tuple[int, str, int]] = field(default_factory=list[tuple[int, str, int]])
-    """Entity, message id and until when it is remembered, for duplicate detection. The latest time counts."""
-    forgotten: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    """Entity and time: the message ids that were remembered until then, or less long, need no room any more."""
-    dropped: list[int] = field(default_factory=list[int])
-    """Ids of entities that are gone, with all they had."""
-    durable: list[Durable] = field(default_factory=list[Durable])
-    """Who waits for all this."""
+    __slots__ = (
+        "copies", "deliveries", "dropped", "durable", "entities", "forgotten", "removed", "rows", "seen",
+        "session_states", "states",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.entities: list[EntityRow] = []
+        """Entities that are new or have changed."""
+        self.rows: list[Row] = []
+        """Messages that are new, or replace the one of the same key. Their entity is journalled before or with them."""
+        self.copies: list[tuple[Row, int]] = []
+        """Messages of subscriptions that are new, each with the key under which its payload is stored: once, however
+        many copies name that key, and until the last of them is gone. The key is one of the topic's, and no message
+        has it."""
+        self.states: list[tuple[int, int]] = []
+        """Key and new :class:`RowState`."""
+        self.deliveries: list[tuple[int, int]] = []
+        """Key and how often the message was delivered."""
+        self.removed: list[int] = []
+        """Keys of messages that are gone."""
+        self.session_states: list[tuple[int, str, bytes | None]] = []
+        """Entity, session and its state; None: it has none any more."""
+        self.seen: list[tuple[int, str, int]] = []
+        """Entity, message id and until when it is remembered, for duplicate detection. The latest time counts."""
+        self.forgotten: list[tuple[int, int]] = []
+        """Entity and time: the message ids that were remembered until then, or less long, need no room any more."""
+        self.dropped: list[int] = []
+        """Ids of entities that are gone, with all they had."""
+        self.durable: list[Durable] = []
+        """Who waits for all this."""
 
     def is_empty(self) -> bool:
         """Tell whether there is nothing to be made durable and nobody waits."""

@@ -12,7 +12,6 @@ from pairbus.broker.store.base import (
     RowState,
     StoreError,
     entity_of,
-    key_of,
     sequence_of,
 )
 from pairbus.broker.store.callbacks import call_back
@@ -33,6 +32,8 @@ class MemoryStore:
         self._closed = False
         self._taken: deque[Journal] = deque()
         self._entities: dict[int, EntityRow] = {}
+        self._next: dict[int, int] = {}
+        """By entity: the sequence number after that of its last message."""
         self._rows: dict[int, dict[int, Row]] = {}
         self._session_states: dict[int, dict[str, bytes]] = {}
         self._seen: dict[int, dict[str, int]] = {}
@@ -40,7 +41,10 @@ class MemoryStore:
     def entities(self) -> Sequence[EntityRow]:
         """Return all entities."""
         self._refuse_if_closed()
-        return [self._entities[entity] for entity in sorted(self._entities)]
+        return [
+            row._replace(next_sequence=max(row.next_sequence, self._next.get(row.id, 0)))
+            for _, row in sorted(self._entities.items())
+        ]
 
     def index(self, entity: int) -> Iterator[IndexRow]:
         """Return what is stored of an entity's messages, in the order of their sequence numbers."""
@@ -123,9 +127,8 @@ class MemoryStore:
 
     def _carry_out(self, journal: Journal) -> None:
         for entity in journal.entities:
-            self._entities[entity.id] = entity._replace(
-                next_sequence=max(entity.next_sequence, self._next_sequence(entity.id))
-            )
+            self._entities[entity.id] = entity
+            self._next[entity.id] = max(entity.next_sequence, self._next.get(entity.id, 0))
         for row in journal.rows:
             self._put(row)
         for row, body in journal.copies:
@@ -152,23 +155,19 @@ class MemoryStore:
             self._seen[entity] = {name: until for name, until in self._seen.get(entity, {}).items() if until > time}
         for entity in journal.dropped:
             self._entities.pop(entity, None)
+            self._next.pop(entity, None)
             self._rows.pop(entity, None)
             self._session_states.pop(entity, None)
             self._seen.pop(entity, None)
 
-    def _next_sequence(self, entity: int) -> int:
-        known = self._entities.get(entity)
-        return known.next_sequence if known else 0
-
     def _put(self, row: Row) -> None:
-        entity = entity_of(row.key)
-        self._rows.setdefault(entity, {})[row.key] = row
+        self._rows.setdefault(entity_of(row.key), {})[row.key] = row
         self._raise_sequence(row.key)
 
     def _raise_sequence(self, key: int) -> None:
-        known = self._entities.get(entity_of(key))
-        if known is not None and key >= key_of(known.id, known.next_sequence):
-            self._entities[known.id] = known._replace(next_sequence=sequence_of(key) + 1)
+        entity, after = entity_of(key), sequence_of(key) + 1
+        if after > self._next.get(entity, 0):
+            self._next[entity] = after
 
     def _change(self, key: int, **values: int) -> None:
         rows = self._rows.get(entity_of(key), {})
