@@ -20,7 +20,7 @@ from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import MessageSizeExceededError
 
 from pairbus.aio.attempt import RECANCEL_SECONDS, Chores, cancel
-from pairbus.aio.messages import carrier_of, size_of
+from pairbus.aio.messages import carrier_of, group_key, size_of
 from pairbus.aio.sdk import Message, add_to, facts
 from pairbus.aio.sdk_links import EntityLink
 from pairbus.core.ledger import Kind, Stage
@@ -46,18 +46,18 @@ class AbandonedError(TimeoutError):
 class Submission(Generic[T]):
     """What one caller wants to have done on the link.
 
-    :ivar work: does it on the open link.
-    :ivar key: it is one message, which may travel with others for which this returns the same.
+    :ivar work: does it on the open link; None: the one message is sent.
+    :ivar joins: it is one message, which may travel with others of its group.
     :ivar retries: whether the SDK may try again by itself to open the link.
     :ivar destination: where the messages belong, if they are parked.
     :ivar begun: whether anything of it may have been sent.
     """
 
-    work: Work[T]
     kind: Kind
     messages: Sequence[Message]
     deadline: float
-    key: Callable[[], object] | None = None
+    work: Work[T] | None = None
+    joins: bool = False
     retries: bool = True
     destination: str | None = None
     begun: bool = False
@@ -65,6 +65,15 @@ class Submission(Generic[T]):
     timer: asyncio.TimerHandle | None = field(default=None, init=False)
     given_up: TimeoutError | None = field(default=None, init=False)
     """Why it was ended, if it was sent in its caller's own task."""
+
+    @property
+    def group(self) -> object:
+        """What messages that travel together have in common."""
+        return self.destination, group_key(self.messages[0])
+
+    def run(self, link: Any) -> Awaitable[Any]:  # noqa: ANN401 (the SDK's link, or a native one)
+        """Do it."""
+        return link.send_one(self.messages[0]) if self.work is None else self.work(link)
 
 
 class Lane:
@@ -181,7 +190,7 @@ class Lane:
         operation = self._begin((submission,))
         submission.begun = True
         try:
-            result = await submission.work(link)
+            result = await submission.run(link)
         except asyncio.CancelledError:
             self._drop_if(link)
             given_up = submission.given_up
@@ -288,7 +297,7 @@ class Lane:
         if len(load) > 1 and known.cause in ABOUT_THE_MESSAGE:
             # One of them is at fault and nothing was taken: one by one, each gets its own outcome.
             for submission in load:
-                submission.key = None
+                submission.joins = False
                 submission.begun = False
             self._waiting = dict.fromkeys(one for one in load if not one.future.done()) | self._waiting
             return
@@ -298,28 +307,28 @@ class Lane:
     async def _next_load(self, link: EntityLink) -> tuple[list[Submission[Any]], Work[Any]]:
         """Take the first one that waits, with all that may travel with it and fit in one batch."""
         first = next(iter(self._waiting))
-        if first.key is not None and len(self._waiting) > 1:
+        if first.joins and len(self._waiting) > 1:
             batch = await link.sender.create_message_batch()
-            load = self._fill(batch, first.key())
+            load = self._fill(batch, first.group)
             if len(load) > 1:
                 return load, lambda link: link.sender.send_messages(batch)
             first = load[0] if load else next(iter(self._waiting))
         self._waiting.pop(first, None)
-        return [first], first.work
+        return [first], first.run
 
-    def _fill(self, batch: ServiceBusMessageBatch, key: object) -> list[Submission[Any]]:
+    def _fill(self, batch: ServiceBusMessageBatch, group: object) -> list[Submission[Any]]:
         load: list[Submission[Any]] = []
         for submission in list(self._waiting):
-            if submission.key is None:
+            if not submission.joins:
                 break  # what came later does not overtake it
-            if submission.key() != key:
+            if submission.group != group:
                 continue
             try:
                 add_to(batch, submission.messages[0])
             except MessageSizeExceededError:
                 break
             except Exception:  # noqa: BLE001 (it cannot be encoded: it goes alone, and its caller gets the SDK's error)
-                submission.key = None
+                submission.joins = False
                 break
             load.append(submission)
         for submission in load:

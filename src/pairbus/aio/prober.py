@@ -39,5 +39,5 @@ async def ping(lane: Lane | NativeLane, deadline: float, *, session: bool) -> bo
 
 
 async def _send(lane: Lane | NativeLane, deadline: float, session_id: str | None) -> None:
-    message = ping_message(session_id)
-    await lane.submit(Submission(lambda link: link.send_one(message), Kind.PING, (message,), deadline, retries=False))
+    submission: Submission[None] = Submission(Kind.PING, (ping_message(session_id),), deadline, retries=False)
+    await lane.submit(submission)

@@ -5,7 +5,7 @@
 import asyncio
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, cast
@@ -14,8 +14,8 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from pairbus.aio.lane import AbandonedError, Submission
-from pairbus.aio.messages import MessageTypes, check, group_key, identified, outgoing, parked, raw, runs, too_large
+from pairbus.aio.lane import AbandonedError, Submission, Work
+from pairbus.aio.messages import MessageTypes, check, identified, outgoing, parked, raw, runs, too_large
 from pairbus.aio.pairing import Pairing
 from pairbus.aio.sdk import STANDARD_BATCH_BYTES, Message, SendTimedOutError, facts, new_batch
 from pairbus.aio.sdk_links import Link
@@ -59,12 +59,17 @@ class Shipment:
     """What one call sends, and how much of it is parked already."""
 
     messages: tuple[Message, ...]
-    submission: Callable[[float], Submission[Any]]
-    """Makes what is to be done at the primary, by this deadline."""
+    kind: Kind = Kind.SEND
+    work: Work[Any] | None = None
+    """What is to be done at the primary; None: the one message is sent."""
     result: object = None
     runs: list[Sequence[Message]] | None = None
     """What is still to be parked, one batch each."""
-    parked: int = field(default=0)
+    parked: int = 0
+
+    def submission(self, deadline: float) -> Submission[Any]:
+        """Return what is to be done at the primary by then."""
+        return Submission(self.kind, self.messages, deadline, self.work, joins=self.work is None)
 
 
 class MessageSender:
@@ -163,25 +168,10 @@ class MessageSender:
             return
         check(messages)  # E3
         if isinstance(message, _ONE):
-            one = messages[0]
-            shipment = Shipment(
-                messages,
-                lambda deadline: Submission(
-                    lambda link: link.send_one(one),
-                    Kind.SEND,
-                    messages,
-                    deadline,
-                    lambda: group_key(one),
-                ),
-            )
+            shipment = Shipment(messages)
         else:
             cargo = list(messages) if ready is None else ready
-            shipment = Shipment(
-                messages,
-                lambda deadline: Submission(
-                    lambda link: link.sender.send_messages(cast("Any", cargo)), Kind.SEND, messages, deadline
-                ),
-            )
+            shipment = Shipment(messages, work=lambda link: link.sender.send_messages(cargo))
         await self._ship(pairing, shipment, timeout)
 
     async def schedule_messages(
@@ -203,13 +193,7 @@ class MessageSender:
         for message in scheduled:
             _schedule(message, schedule_time_utc)
         shipment = Shipment(
-            scheduled,
-            lambda deadline: Submission(
-                lambda link: link.sender.schedule_messages(cast("Any", list(scheduled)), schedule_time_utc),
-                Kind.SCHEDULE,
-                scheduled,
-                deadline,
-            ),
+            scheduled, Kind.SCHEDULE, lambda link: link.sender.schedule_messages(list(scheduled), schedule_time_utc)
         )
         outcome = await self._ship(pairing, shipment, timeout)
         return ParkedSchedule(len(scheduled)) if outcome.parked_in is not None else cast("list[int]", shipment.result)
@@ -231,10 +215,10 @@ class MessageSender:
         bound = min(pairing.policy.attempt_timeout, timeout if timeout is not None else pairing.policy.attempt_timeout)
         await seat.lane.submit(
             Submission(
-                lambda link: link.sender.cancel_scheduled_messages(sequence_numbers),
                 Kind.CANCEL,
                 (),
                 pairing.time() + bound,
+                lambda link: link.sender.cancel_scheduled_messages(sequence_numbers),
             )
         )
 
@@ -359,15 +343,9 @@ class MessageSender:
         return [rewritten] if len(rewritten) == 1 else runs(messages, rewritten, limit)
 
     def _park(self, run: Sequence[Message], deadline: float) -> Submission[None]:
-        one = run[0] if len(run) == 1 else None
-        return Submission(
-            lambda link: link.sender.send_messages(cast("Any", list(run) if one is None else one)),
-            Kind.SEND,
-            run,
-            deadline,
-            key=None if one is None else lambda: (self.entity_name, group_key(one)),
-            destination=self.entity_name,
-        )
+        one = len(run) == 1
+        work: Work[None] | None = None if one else lambda link: link.sender.send_messages(list(run))
+        return Submission(Kind.SEND, run, deadline, work, joins=one, destination=self.entity_name)
 
     @staticmethod
     def _understood(known: ErrorFacts, shipment: Shipment, limit: int | None) -> ErrorFacts:

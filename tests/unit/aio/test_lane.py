@@ -58,7 +58,7 @@ def lane_of(chores: Chores) -> Lane:
 
 def submission(work: Callable[[Any], Awaitable[Any]], seconds: float = FOREVER) -> Submission[Any]:
     deadline = asyncio.get_running_loop().time() + seconds
-    return Submission(work, Kind.SEND, (ServiceBusMessage("one"),), deadline)
+    return Submission(Kind.SEND, (ServiceBusMessage("one"),), deadline, work)
 
 
 async def say_yes(_sender: object) -> str:

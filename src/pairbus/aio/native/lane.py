@@ -81,14 +81,16 @@ class NativeLane:
         if self._closed:
             raise AbandonedError(f"the link to {self.entity!r} is closed")
         submission.future = self._loop.create_future()
-        alone = not self._under_way
-        self._under_way[submission] = self._loop.time()
-        self._gathered.append(submission)
-        if alone or len(self._gathered) >= AT_ONCE:
-            self._dispatch()  # at once; those who come while it is under way travel together
-        elif not self._dispatching:
-            self._dispatching = True
-            self._loop.call_soon(self._dispatch)
+        now = self._loop.time()
+        alone = not self._under_way  # then at once; those who come while it is under way travel together
+        self._under_way[submission] = now
+        sender = self._open_sender() if alone and submission.joins else None
+        if sender is not None:
+            self.used_at = now
+            self._send_alone(sender, submission)
+            sender.link.connection.flush()
+        else:
+            self._gather(submission, alone=alone)
         if self._watchdog is None or self._watchdog.when() > submission.deadline:
             self._watch(submission.deadline)
         try:
@@ -97,6 +99,14 @@ class NativeLane:
             self._under_way.pop(submission, None)
             if not self._under_way:
                 self._idle.set()
+
+    def _gather(self, submission: Submission[Any], *, alone: bool) -> None:
+        self._gathered.append(submission)
+        if alone or len(self._gathered) >= AT_ONCE:
+            self._dispatch()
+        elif not self._dispatching:
+            self._dispatching = True
+            self._loop.call_soon(self._dispatch)
 
     async def prepare(self, *, retries: bool = True) -> None:
         """Open the link, if it is not open, so that the next one need not wait for it."""
@@ -223,22 +233,22 @@ class NativeLane:
         first = gathered[0]
         if first.future.done():
             return gathered[1:]
-        if first.key is None:
+        if not first.joins:
             self._chores.start(self._work(sender, first), f"sending to {self.entity}")
             return gathered[1:]
         if len(gathered) == 1:
             self._send_alone(sender, first)
             return []
-        key = first.key()
+        group = first.group
         load: list[Submission[Any]] = []
         others: list[Submission[Any]] = []
         for index, submission in enumerate(gathered):
-            if submission.key is None:  # what came later does not overtake it
+            if not submission.joins:  # what came later does not overtake it
                 others += gathered[index:]
                 break
             if submission.future.done():
                 continue
-            (load if submission.key() == key else others).append(submission)
+            (load if submission.group == group else others).append(submission)
         self._send(sender, load)
         return others
 
@@ -247,7 +257,7 @@ class NativeLane:
         operation = self._begin((submission,))
         submission.begun = True
         try:
-            result = await submission.work(sender)
+            result = await submission.run(sender)
         except Exception as error:  # noqa: BLE001 (handed to the caller)
             _failed(operation, error)
             _fail(submission, error)
