@@ -95,15 +95,19 @@ async def there_and_back(client: NativeClient) -> None:
     assert await receiver.settle(got, ACCEPTED, SECONDS) == [None, None]
 
 
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("way", ["plain", "tls", "ws", "wss"])
-def test_messages_go_and_come(endpoint: Endpoint, way: str) -> None:
+def test_messages_go_and_come(endpoint: Endpoint, way: str, loop: str) -> None:
+    loops = None if loop == "asyncio" else pytest.importorskip("uvloop").new_event_loop
+
     async def play() -> None:
         client = NativeClient(endpoint_of(sdk_client(endpoint, way)))
         await there_and_back(client)
         await client.close()
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
-    asyncio.run(play())
+    with asyncio.Runner(loop_factory=loops) as runner:
+        runner.run(play())
 
 
 @pytest.mark.parametrize("way", ["tls", "wss"])

@@ -28,10 +28,21 @@ KINDS = ["sync", "aio"]
 pytestmark = pytest.mark.filterwarnings("ignore:ssl=None is deprecated")  # the SDK's use of aiohttp
 
 
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[Endpoint]:
-    with EmbeddedBroker(queues=["orders"], tls=True) as broker:
+@pytest.fixture(scope="module", params=["asyncio", "uvloop"])
+def endpoint(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
+    """Where a broker is that runs on asyncio's event loop, or on the one that an application may have chosen."""
+    before = asyncio.get_event_loop_policy()
+    broker = EmbeddedBroker(queues=["orders"], tls=True)
+    if request.param == "uvloop":
+        asyncio.set_event_loop_policy(pytest.importorskip("uvloop").EventLoopPolicy())
+    try:
+        broker.start()
+    finally:
+        asyncio.set_event_loop_policy(before)
+    try:
         yield broker.endpoints["localhost"]
+    finally:
+        broker.stop()
 
 
 def client(sdk: Sdk, endpoint: Endpoint, way: str, ca_file: str | None = None) -> ServiceBusClient:
