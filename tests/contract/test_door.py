@@ -31,18 +31,13 @@ pytestmark = pytest.mark.filterwarnings("ignore:ssl=None is deprecated")  # the 
 @pytest.fixture(scope="module", params=["asyncio", "uvloop"])
 def endpoint(request: pytest.FixtureRequest) -> Iterator[Endpoint]:
     """Where a broker is that runs on asyncio's event loop, or on the one that an application may have chosen."""
-    before = asyncio.get_event_loop_policy()
     broker = EmbeddedBroker(queues=["orders"], tls=True)
-    if request.param == "uvloop":
-        asyncio.set_event_loop_policy(pytest.importorskip("uvloop").EventLoopPolicy())
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "uvloop":
+            patch.setattr(asyncio, "new_event_loop", pytest.importorskip("uvloop").new_event_loop)
         broker.start()
-    finally:
-        asyncio.set_event_loop_policy(before)
-    try:
+    with broker:
         yield broker.endpoints["localhost"]
-    finally:
-        broker.stop()
 
 
 def client(sdk: Sdk, endpoint: Endpoint, way: str, ca_file: str | None = None) -> ServiceBusClient:

@@ -83,8 +83,13 @@ class Namespace(Registry):
         for name in ("requires_session", "requires_duplicate_detection"):
             if getattr(settings, name) != getattr(node.queue.settings, name):
                 raise OptionError(name, getattr(settings, name), "what it was when the queue was made")
-        self.change_queue(node, settings.to_json(), settings)
-        self.when_durable(path, answer)
+        change_back = self.change_queue(node, settings.to_json(), settings)
+
+        def undo() -> None:
+            if node.queue.settings is settings and not node.queue.is_deleted:  # else it has changed again, or is gone
+                change_back()
+
+        self.when_durable(path, answer, undo)
 
     def delete_queue(self, path: str, answer: Answer) -> None:
         """Delete a queue with its dead-letter queue and all their messages."""

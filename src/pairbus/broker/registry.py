@@ -63,6 +63,11 @@ class QueueNode:
         )
 
 
+def as_before(row: EntityRow, before: EntityRow) -> EntityRow:
+    """Return an entity with the description that it had; what else has changed since stays."""
+    return row._replace(description=before.description, updated=before.updated)
+
+
 class Registry:
     """What one namespace has.
 
@@ -138,16 +143,28 @@ class Registry:
         self._direct(queue)
         return self._nodes[queue.path.lower()]
 
-    def change_queue(self, node: QueueNode, description: str, settings: QueueSettings) -> None:
-        """Give a queue other settings, and journal them; those who may not receive any more are sent away."""
+    def change_queue(self, node: QueueNode, description: str, settings: QueueSettings) -> Callable[[], None]:
+        """Give a queue other settings, and journal them; those who may not receive any more are sent away.
+
+        :return: takes it back in memory.
+        """
         queue = node.queue
         queue.used_at = self.clock()
+        nodes = [node] if queue.dead is None else [node, self._nodes[queue.dead.path.lower()]]
+        before = [(each, each.row, each.queue.settings) for each in nodes]
         node.row = self.changed_row(node.row, description)
-        if queue.dead is not None:
-            dead = self._nodes[queue.dead.path.lower()]
-            queue.dead.change_settings(dead_settings(settings))
-            dead.row = self.changed_row(dead.row, queue.dead.settings.to_json())
+        for dead in nodes[1:]:
+            dead.queue.change_settings(dead_settings(settings))
+            dead.row = self.changed_row(dead.row, dead.queue.settings.to_json())
         self.set_settings(node, settings)
+
+        def undo() -> None:
+            for each, row, stored in before:
+                each.row = as_before(each.row, row)
+                each.queue.change_settings(stored)
+            self.set_settings(node, queue.settings)
+
+        return undo
 
     def set_settings(self, node: QueueNode, settings: QueueSettings) -> None:
         """Have other settings from now on, which follow from what is stored elsewhere."""

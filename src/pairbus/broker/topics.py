@@ -10,7 +10,15 @@ from pairbus.broker.entities.subscription import StoredRule, Subscription
 from pairbus.broker.entities.topic import Topic
 from pairbus.broker.filters import Rule
 from pairbus.broker.refusals import Answer, EntityExistsError, RefusedError, not_found, too_many
-from pairbus.broker.registry import ACCESS_NOTED, DEAD_LETTER, DEAD_LETTER_PATH, QueueNode, Registry, dead_settings
+from pairbus.broker.registry import (
+    ACCESS_NOTED,
+    DEAD_LETTER,
+    DEAD_LETTER_PATH,
+    QueueNode,
+    Registry,
+    as_before,
+    dead_settings,
+)
 from pairbus.broker.store.base import EntityKind, EntityRow
 from pairbus.errors import OptionError
 
@@ -81,12 +89,22 @@ class Topics:
         """Give a topic other settings. Nothing can be received from the subscriptions of a disabled one."""
         topic = self.get(path)
         _check_unchanged(topic.settings, settings, "requires_duplicate_detection")
-        topic.row = self._registry.changed_row(topic.row, settings.to_json())
+        row, stored = topic.row, topic.settings
+        topic.row = self._registry.changed_row(row, settings.to_json())
         topic.used_at = self._registry.clock()
+        self._use_settings(topic, settings)
+
+        def undo() -> None:
+            if topic.settings is settings and self.find(path) is topic:
+                topic.row = as_before(topic.row, row)
+                self._use_settings(topic, stored)
+
+        self._registry.when_durable(path, answer, undo)
+
+    def _use_settings(self, topic: Topic, settings: TopicSettings) -> None:
         topic.change_settings(settings)
         for subscription in topic.subscriptions:
             self._registry.set_settings(self._node(subscription), subscription.settings.for_queue(settings))
-        self._registry.when_durable(path, answer)
 
     def delete(self, path: str, answer: Answer) -> None:
         """Delete a topic with its subscriptions and all their messages."""
@@ -148,11 +166,19 @@ class Topics:
     def update_subscription(self, topic: str, name: str, settings: SubscriptionSettings, answer: Answer) -> None:
         """Give a subscription other settings; those who may not receive any more are sent away."""
         subscription = self.get_subscription(topic, name)
-        _check_unchanged(subscription.settings, settings, "requires_session")
+        stored = subscription.settings
+        _check_unchanged(stored, settings, "requires_session")
         subscription.settings = settings
-        for_queue = settings.for_queue(self.get(topic).settings)
-        self._registry.change_queue(self._node(subscription), settings.to_json(), for_queue)
-        self._registry.when_durable(subscription.path, answer)
+        owner, node = self.get(topic), self._node(subscription)
+        change_back = self._registry.change_queue(node, settings.to_json(), settings.for_queue(owner.settings))
+
+        def undo() -> None:
+            if subscription.settings is settings and not subscription.queue.is_deleted:
+                subscription.settings = stored
+                change_back()
+                self._registry.set_settings(node, stored.for_queue(owner.settings))  # which may be others by now
+
+        self._registry.when_durable(subscription.path, answer, undo)
 
     def delete_subscription(self, topic: str, name: str, answer: Answer) -> None:
         """Delete a subscription with its rules and messages."""
@@ -212,8 +238,13 @@ class Topics:
         stored = self.get_rule(topic, subscription, rule.name)
         row = self._registry.changed_row(stored.row, rule.to_json())
         owner = self.get_subscription(topic, subscription)
-        self._use_rule(self.get(topic), owner, row)
-        self._registry.when_durable(owner.path, answer)
+        changed = self._use_rule(self.get(topic), owner, row)
+
+        def undo() -> None:
+            if not owner.queue.is_deleted and owner.rules.get(rule.name.lower()) is changed:
+                self._use_rule(self.get(topic), owner, stored.row)
+
+        self._registry.when_durable(owner.path, answer, undo)
 
     def delete_rule(self, topic: str, subscription: str, name: str, answer: Answer) -> None:
         """Take a rule away from a subscription."""

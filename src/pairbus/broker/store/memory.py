@@ -41,10 +41,7 @@ class MemoryStore:
     def entities(self) -> Sequence[EntityRow]:
         """Return all entities."""
         self._refuse_if_closed()
-        return [
-            row._replace(next_sequence=max(row.next_sequence, self._next.get(row.id, 0)))
-            for _, row in sorted(self._entities.items())
-        ]
+        return [row._replace(next_sequence=self._next[entity]) for entity, row in sorted(self._entities.items())]
 
     def index(self, entity: int) -> Iterator[IndexRow]:
         """Return what is stored of an entity's messages, in the order of their sequence numbers."""
@@ -165,9 +162,10 @@ class MemoryStore:
         self._raise_sequence(row.key)
 
     def _raise_sequence(self, key: int) -> None:
-        entity, after = entity_of(key), sequence_of(key) + 1
-        if after > self._next.get(entity, 0):
-            self._next[entity] = after
+        entity = entity_of(key)
+        known = self._next.get(entity)
+        if known is not None and sequence_of(key) >= known:
+            self._next[entity] = sequence_of(key) + 1
 
     def _change(self, key: int, **values: int) -> None:
         rows = self._rows.get(entity_of(key), {})

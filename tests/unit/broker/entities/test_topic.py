@@ -658,6 +658,65 @@ def test_what_the_store_refuses_to_make_is_not_there(world: World) -> None:
     assert world.answers[4:] == [None] * 4
 
 
+def update_all(world: World, metadata: str) -> None:
+    """Change a queue, a topic, a subscription and a rule."""
+    world.namespace.update_queue("queue", QueueSettings(user_metadata=metadata, lock_duration=MINUTE), world.answer)
+    world.topics.update("orders", TopicSettings(user_metadata=metadata), world.answer)
+    changed = SubscriptionSettings(user_metadata=metadata, lock_duration=MINUTE)
+    world.topics.update_subscription("orders", "kept", changed, world.answer)
+    world.topics.update_rule("orders", "kept", Rule("$Default", SqlFilter(f"n = '{metadata}'")), world.answer)
+
+
+def described(world: World) -> list[str]:
+    """Say how a queue, its dead-letter queue, a topic, a subscription and a rule are, and what is stored of them."""
+    topic, kept = world.topics.get("orders"), world.topics.get_subscription("orders", "kept")
+    nodes = [world.namespace.get(path) for path in ("queue", "queue/$deadletterqueue", "orders/subscriptions/kept")]
+    rule = world.topics.get_rule("orders", "kept", "$Default")
+    return [
+        *(f"{node.queue.settings} {node.row.description} {node.row.updated}" for node in nodes),
+        f"{topic.settings} {topic.row.description} {topic.row.updated}",
+        f"{kept.settings}",
+        f"{rule.rule} {rule.row.description} {rule.row.updated}",
+    ]
+
+
+def test_a_change_that_the_store_refuses_is_not_made(world: World) -> None:
+    world.namespace.create_queue("queue", QueueSettings(), world.answer)
+    world.subscribe("kept")
+    before = described(world)
+    world.answers.clear()
+    world.now += SOON
+    update_all(world, "refused")
+    world.commit(full=True)
+    assert len(world.answers) == 4
+    assert all(world.answers)
+    assert described(world) == before
+    update_all(world, "stored")
+    world.commit()
+    assert world.answers[4:] == [None] * 4
+    after = described(world)
+    assert after != before
+    world.restart()
+    assert described(world) == after
+
+
+def test_a_later_change_stands_when_an_earlier_one_is_refused(world: World) -> None:
+    world.namespace.create_queue("queue", QueueSettings(), world.answer)
+    world.subscribe("kept")
+    world.answers.clear()
+    update_all(world, "refused")
+    world.store.full = True
+    world.store.flush()
+    world.store.full = False
+    update_all(world, "stored")
+    world.commit()
+    assert [refused is None for refused in world.answers] == [False] * 4 + [True] * 4
+    after = described(world)
+    assert "stored" in after[0]
+    world.restart()
+    assert described(world) == after
+
+
 def test_what_was_sent_to_a_queue_that_the_store_has_refused_goes_with_it(world: World) -> None:
     world.namespace.create_queue("queue", QueueSettings(), world.answer)
     queue = world.namespace.get("queue").queue
