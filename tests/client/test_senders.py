@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
+from azure.servicebus.exceptions import ServiceBusError
 from tests.client.conftest import Play, run
 from tests.client.stage import Stage, State, texts
 from tests.client.twins import Twin
@@ -21,6 +22,8 @@ from pairbus.core.ledger import Kind
 from pairbus.errors import CancelUnavailableError, ParkedMessageTooLargeError
 from pairbus.testing import QueueSettings
 
+STALLED = 10.0
+"""Seconds after which what should be done at once is taken not to happen."""
 LATER = datetime(2044, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
@@ -50,6 +53,28 @@ def test_sends_of_many_tasks_travel_together_and_each_has_its_own_outcome(play: 
             assert sum(each.kind is Kind.SEND for each in stage.records) < 100
 
     play(scenario)
+
+
+def unencodable() -> list[ServiceBusMessage | AmqpAnnotatedMessage]:
+    numbered: Any = {1: "a name that is no string"}
+    odd: Any = [5]
+    return [ServiceBusMessage("x", application_properties=numbered), AmqpAnnotatedMessage(data_body=odd)]
+
+
+def test_a_message_that_cannot_be_encoded_is_its_senders_alone(play: Play) -> None:
+    async def scenario(stage: Stage) -> None:
+        async with stage.factory.get_queue_sender("orders") as sender, asyncio.timeout(STALLED):
+            for message in unencodable():
+                with pytest.raises((ServiceBusError, TypeError)):
+                    await sender.send_messages(message)
+            mixed = [ServiceBusMessage("one"), *unencodable(), ServiceBusMessage("other", partition_key="p")]
+            outcomes = await asyncio.gather(*map(sender.send_messages, mixed), return_exceptions=True)
+            assert [outcome is None for outcome in outcomes] == [True, False, False, True]
+            await sender.send_messages(ServiceBusMessage("after"))
+        assert stage.factory.availability.entity("orders").state is State.HEALTHY
+        assert set(texts(await stage.take(count=3))) == {"one", "other", "after"}
+
+    play(scenario, pairing={"attempt_timeout": 2 * STALLED})
 
 
 def test_natively_the_broker_works_on_some_while_others_come() -> None:

@@ -184,10 +184,10 @@ class Lane:
     async def _go_straight(self, submission: Submission[T], link: EntityLink) -> T:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 (a coroutine runs in a task)
+        operation = self._begin((submission,))
         self._straight = submission, task
         if self._watchdog is None or self._watchdog.when() > submission.deadline:
             self._watch(submission.deadline)
-        operation = self._begin((submission,))
         submission.begun = True
         try:
             result = await submission.run(link)
@@ -270,8 +270,13 @@ class Lane:
 
     async def _carry_load(self, link: EntityLink) -> None:
         load, work = await self._next_load(link)
+        try:
+            operation = self._begin(load)
+        except Exception as error:  # noqa: BLE001 (a message is such that not even its size can be told)
+            for submission in load:
+                self._settle(submission, error=error)
+            return
         self._load = load
-        operation = self._begin(load)
         for submission in load:
             submission.begun = True
         self.used_at = self._loop.time()

@@ -42,6 +42,8 @@ _PROPERTY_FIELDS: Final = (
 )
 _UNBOUNDED: Final = 1 << 40
 _ID_BYTES: Final = 16
+_FIXED_BYTES: Final = 8
+"""What a value takes that is neither text nor binary, more or less."""
 
 
 def outgoing(given: MessageTypes | ServiceBusMessageBatch) -> tuple[Message, ...]:
@@ -186,16 +188,23 @@ def encoded_size(message: Message) -> int:
 
 
 def size_of(message: Message) -> int:
-    """Return about how many bytes a message has, for the ledger: body and properties, without encoding it."""
+    """Return about how many bytes a message has, for the ledger: body and properties, without encoding it.
+
+    One that cannot be encoded has a size too: why it cannot is told when that is tried.
+    """
     amqp = raw(message)
     size = 0
     if amqp.body_type is AmqpMessageBodyType.DATA:
-        size = sum(map(len, amqp.body))
+        size = sum(map(_length, amqp.body))
     elif amqp.body is not None:
         size = len(str(amqp.body))
     for key, value in (amqp.application_properties or {}).items():
-        size += len(key) + (len(value) if isinstance(value, str | bytes) else 8)
+        size += _length(key) + _length(value)
     return size
+
+
+def _length(value: object) -> int:
+    return len(value) if isinstance(value, str | bytes | bytearray | memoryview) else _FIXED_BYTES
 
 
 def too_large(message: Message, rewritten: Message, limit: int) -> ParkedMessageTooLargeError:

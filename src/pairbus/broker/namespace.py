@@ -83,11 +83,12 @@ class Namespace(Registry):
         for name in ("requires_session", "requires_duplicate_detection"):
             if getattr(settings, name) != getattr(node.queue.settings, name):
                 raise OptionError(name, getattr(settings, name), "what it was when the queue was made")
-        change_back = self.change_queue(node, settings.to_json(), settings)
+        self.change_queue(node, settings.to_json(), settings)
 
         def undo() -> None:
             if node.queue.settings is settings and not node.queue.is_deleted:  # else it has changed again, or is gone
-                change_back()
+                self.take_back_change(node)
+                self.set_settings(node, QueueSettings.from_json(node.row.description))
 
         self.when_durable(path, answer, undo)
 

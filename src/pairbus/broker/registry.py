@@ -63,11 +63,6 @@ class QueueNode:
         )
 
 
-def as_before(row: EntityRow, before: EntityRow) -> EntityRow:
-    """Return an entity with the description that it had; what else has changed since stays."""
-    return row._replace(description=before.description, updated=before.updated)
-
-
 class Registry:
     """What one namespace has.
 
@@ -81,6 +76,8 @@ class Registry:
         self._topics: dict[str, Topic] = {}
         self._tokens = tokens
         self._nodes: dict[str, QueueNode] = {}
+        self._described: dict[int, EntityRow] = {}
+        """By id: entities whose description was changed, with the last one that the store has taken."""
         self._stirred: dict[QueueNode, None] = {}
         """Where there may be something to be done in time; the others, of which there may be thousands, are at rest."""
         self._last_id = 0
@@ -101,7 +98,30 @@ class Registry:
 
     def changed_row(self, row: EntityRow, description: str) -> EntityRow:
         """Return an entity with another description, and journal it."""
-        row = row._replace(description=description, updated=self.clock())
+        self._described.setdefault(row.id, row)
+        changed = row._replace(description=description, updated=self.clock())
+
+        def durable(error: StoreError | None) -> None:
+            if error is None and changed.id in self._described:
+                self._described[changed.id] = changed
+
+        self.store.journal.entities.append(changed)
+        self.store.journal.durable.append(durable)
+        return changed
+
+    def drop(self, *ids: int) -> None:
+        """Journal that entities are gone, with all they had."""
+        self.store.journal.dropped.extend(ids)
+        for number in ids:
+            self._described.pop(number, None)
+
+    def stored_row(self, row: EntityRow) -> EntityRow:
+        """Return an entity with the description that the store has, which has refused another one.
+
+        It is journalled: what was noted of the entity meanwhile is on its way with the description that was refused.
+        """
+        stored = self._described[row.id]
+        row = row._replace(description=stored.description, updated=stored.updated)
         self.store.journal.entities.append(row)
         return row
 
@@ -119,9 +139,11 @@ class Registry:
         """
 
         def durable(error: StoreError | None) -> None:
-            if error is not None and undo is not None:
-                undo()
-            answer(None if error is None else store_failed(path, error))
+            try:
+                if error is not None and undo is not None:
+                    undo()
+            finally:
+                answer(None if error is None else store_failed(path, error))
 
         self.store.journal.durable.append(durable)
 
@@ -143,28 +165,24 @@ class Registry:
         self._direct(queue)
         return self._nodes[queue.path.lower()]
 
-    def change_queue(self, node: QueueNode, description: str, settings: QueueSettings) -> Callable[[], None]:
-        """Give a queue other settings, and journal them; those who may not receive any more are sent away.
-
-        :return: takes it back in memory.
-        """
+    def change_queue(self, node: QueueNode, description: str, settings: QueueSettings) -> None:
+        """Give a queue other settings, and journal them; those who may not receive any more are sent away."""
         queue = node.queue
         queue.used_at = self.clock()
-        nodes = [node] if queue.dead is None else [node, self._nodes[queue.dead.path.lower()]]
-        before = [(each, each.row, each.queue.settings) for each in nodes]
         node.row = self.changed_row(node.row, description)
-        for dead in nodes[1:]:
-            dead.queue.change_settings(dead_settings(settings))
-            dead.row = self.changed_row(dead.row, dead.queue.settings.to_json())
+        if queue.dead is not None:
+            dead = self._nodes[queue.dead.path.lower()]
+            queue.dead.change_settings(dead_settings(settings))
+            dead.row = self.changed_row(dead.row, queue.dead.settings.to_json())
         self.set_settings(node, settings)
 
-        def undo() -> None:
-            for each, row, stored in before:
-                each.row = as_before(each.row, row)
-                each.queue.change_settings(stored)
-            self.set_settings(node, queue.settings)
-
-        return undo
+    def take_back_change(self, node: QueueNode) -> None:
+        """Have a queue described as it is stored, and its dead-letter queue be so; the settings are the caller's."""
+        node.row = self.stored_row(node.row)
+        if node.queue.dead is not None:
+            dead = self._nodes[node.queue.dead.path.lower()]
+            dead.row = self.stored_row(dead.row)
+            dead.queue.change_settings(QueueSettings.from_json(dead.row.description))
 
     def set_settings(self, node: QueueNode, settings: QueueSettings) -> None:
         """Have other settings from now on, which follow from what is stored elsewhere."""
@@ -187,7 +205,7 @@ class Registry:
                 closed.consumers.send_away(not_found(queue.path))
                 self._stirred.pop(closed, None)
                 if is_stored or queue.size:
-                    self.store.journal.dropped.append(queue.id)
+                    self.drop(queue.id)
         self._resting.clear()
 
     def find(self, path: str) -> QueueNode | None:
@@ -262,7 +280,7 @@ class Registry:
         topic.is_deleted = True
         del self._topics[topic.path.lower()]
         if is_stored or topic.size:
-            self.store.journal.dropped.append(topic.id)
+            self.drop(topic.id)
         self._resting.clear()
 
     def _direct(self, queue: Queue) -> None:

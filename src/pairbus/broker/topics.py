@@ -16,7 +16,6 @@ from pairbus.broker.registry import (
     DEAD_LETTER_PATH,
     QueueNode,
     Registry,
-    as_before,
     dead_settings,
 )
 from pairbus.broker.store.base import EntityKind, EntityRow
@@ -89,15 +88,14 @@ class Topics:
         """Give a topic other settings. Nothing can be received from the subscriptions of a disabled one."""
         topic = self.get(path)
         _check_unchanged(topic.settings, settings, "requires_duplicate_detection")
-        row, stored = topic.row, topic.settings
-        topic.row = self._registry.changed_row(row, settings.to_json())
+        topic.row = self._registry.changed_row(topic.row, settings.to_json())
         topic.used_at = self._registry.clock()
         self._use_settings(topic, settings)
 
         def undo() -> None:
             if topic.settings is settings and self.find(path) is topic:
-                topic.row = as_before(topic.row, row)
-                self._use_settings(topic, stored)
+                topic.row = self._registry.stored_row(topic.row)
+                self._use_settings(topic, TopicSettings.from_json(topic.row.description))
 
         self._registry.when_durable(path, answer, undo)
 
@@ -166,17 +164,16 @@ class Topics:
     def update_subscription(self, topic: str, name: str, settings: SubscriptionSettings, answer: Answer) -> None:
         """Give a subscription other settings; those who may not receive any more are sent away."""
         subscription = self.get_subscription(topic, name)
-        stored = subscription.settings
-        _check_unchanged(stored, settings, "requires_session")
+        _check_unchanged(subscription.settings, settings, "requires_session")
         subscription.settings = settings
         owner, node = self.get(topic), self._node(subscription)
-        change_back = self._registry.change_queue(node, settings.to_json(), settings.for_queue(owner.settings))
+        self._registry.change_queue(node, settings.to_json(), settings.for_queue(owner.settings))
 
         def undo() -> None:
             if subscription.settings is settings and not subscription.queue.is_deleted:
-                subscription.settings = stored
-                change_back()
-                self._registry.set_settings(node, stored.for_queue(owner.settings))  # which may be others by now
+                self._registry.take_back_change(node)
+                subscription.settings = SubscriptionSettings.from_json(node.row.description)
+                self._registry.set_settings(node, subscription.settings.for_queue(owner.settings))
 
         self._registry.when_durable(subscription.path, answer, undo)
 
@@ -206,7 +203,7 @@ class Topics:
         node = self._node(subscription)
         topic.unsubscribe(subscription)
         if is_stored:
-            self._registry.store.journal.dropped.extend(stored.row.id for stored in subscription.rules.values())
+            self._registry.drop(*(stored.row.id for stored in subscription.rules.values()))
         self._registry.close_queue(node, is_stored=is_stored)
 
     # --- rules ---------------------------------------------------------------------------------------------------
@@ -242,7 +239,7 @@ class Topics:
 
         def undo() -> None:
             if not owner.queue.is_deleted and owner.rules.get(rule.name.lower()) is changed:
-                self._use_rule(self.get(topic), owner, stored.row)
+                self._use_rule(self.get(topic), owner, self._registry.stored_row(row))
 
         self._registry.when_durable(owner.path, answer, undo)
 
@@ -252,7 +249,7 @@ class Topics:
         owner = self.get_subscription(topic, subscription)
         del owner.rules[name.lower()]
         self.get(topic).remove_rule(owner, name)
-        self._registry.store.journal.dropped.append(stored.row.id)
+        self._registry.drop(stored.row.id)
         self._registry.when_durable(owner.path, answer)
 
     def _add_rule(self, topic: Topic, subscription: Subscription, rule: Rule) -> StoredRule:

@@ -177,8 +177,14 @@ def _text(value: str | bytes | None) -> bytes:
         return _NULL
     if type(value) is str:
         return encode_string(value)
-    octets = value if isinstance(value, bytes) else value.encode()
+    octets = value if isinstance(value, bytes) else _encoded_text(value)
     return b"\xa1" + encode_binary(octets)[1:] if len(octets) <= _SHORT else b"\xb1" + encode_binary(octets)[1:]
+
+
+def _encoded_text(value: object) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value.encode()
 
 
 def _symbol(value: str | bytes | None) -> bytes:

@@ -84,16 +84,16 @@ class NativeLane:
         now = self._loop.time()
         alone = not self._under_way  # then at once; those who come while it is under way travel together
         self._under_way[submission] = now
-        sender = self._open_sender() if alone and submission.joins else None
-        if sender is not None:
-            self.used_at = now
-            self._send_alone(sender, submission)
-            sender.link.connection.flush()
-        else:
-            self._gather(submission, alone=alone)
         if self._watchdog is None or self._watchdog.when() > submission.deadline:
             self._watch(submission.deadline)
         try:
+            sender = self._open_sender() if alone and submission.joins else None
+            if sender is not None:
+                self.used_at = now
+                self._send_alone(sender, submission)
+                sender.link.connection.flush()
+            else:
+                self._gather(submission, alone=alone)
             return await submission.future
         finally:
             self._under_way.pop(submission, None)
@@ -224,9 +224,11 @@ class NativeLane:
             return
         self.used_at = self._loop.time()
         gathered, self._gathered = self._gathered, []
-        while gathered:
-            gathered = self._send_first(sender, gathered)
-        sender.link.connection.flush()
+        try:
+            while gathered:
+                gathered = self._send_first(sender, gathered)
+        finally:
+            sender.link.connection.flush()
 
     def _send_first(self, sender: NativeSender, gathered: list[Submission[Any]]) -> list[Submission[Any]]:
         """Send the first, with all that may travel with it, and return the others."""
@@ -255,6 +257,8 @@ class NativeLane:
     async def _work(self, sender: NativeSender, submission: Submission[Any]) -> None:
         """Do what is no single message: a list, a batch, a schedule."""
         operation = self._begin((submission,))
+        if operation is None:
+            return
         submission.begun = True
         try:
             result = await submission.run(sender)
@@ -290,7 +294,9 @@ class NativeLane:
         self._flush(sender, run)
 
     def _send_alone(self, sender: NativeSender, submission: Submission[Any]) -> None:
-        operation = self._begin((submission,))
+        operation = self._begin((submission,))  # which may add a trace's context to the message
+        if operation is None:
+            return
         try:
             payload = encoded(submission.messages[0])
         except Exception as error:  # noqa: BLE001 (its caller's alone)
@@ -300,8 +306,9 @@ class NativeLane:
         self._transfer(sender, [(submission, payload)], operation)
 
     def _flush(self, sender: NativeSender, run: Sequence[tuple[Submission[Any], bytes]]) -> None:
-        if run:
-            self._transfer(sender, run, self._begin([submission for submission, _ in run]))
+        operation = self._begin([submission for submission, _ in run]) if run else None
+        if operation is not None:
+            self._transfer(sender, run, operation)
 
     def _transfer(self, sender: NativeSender, run: Sequence[tuple[Submission[Any], bytes]], operation: Begun) -> None:
         for submission, _ in run:
@@ -334,15 +341,21 @@ class NativeLane:
             # One of them is at fault and nothing was taken: one by one, each gets its own outcome.
             for each in run:
                 if not each[0].future.done():
-                    self._transfer(sender, [each], self._begin([each[0]]))
+                    self._flush(sender, [each])
             sender.link.connection.flush_soon()
             return
         for submission, _ in run:
             submission.begun = not is_unsent(error)
             _fail(submission, error)
 
-    def _begin(self, load: Sequence[Submission[Any]]) -> Begun:
-        return begin(self._instrument, self._namespace, self.entity, self._stage, load)
+    def _begin(self, load: Sequence[Submission[Any]]) -> Begun | None:
+        """Begin the operation that carries a load; None: a message is such that not even its size can be told."""
+        try:
+            return begin(self._instrument, self._namespace, self.entity, self._stage, load)
+        except Exception as error:  # noqa: BLE001 (handed to the callers)
+            for submission in load:
+                _fail(submission, error)
+            return None
 
 
 def _failed(operation: Begun, error: BaseException) -> bool:

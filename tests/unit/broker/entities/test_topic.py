@@ -700,6 +700,40 @@ def test_a_change_that_the_store_refuses_is_not_made(world: World) -> None:
     assert described(world) == after
 
 
+def test_none_of_several_changes_is_made_if_the_store_refuses_all(world: World) -> None:
+    world.namespace.create_queue("queue", QueueSettings(), world.answer)
+    world.subscribe("kept")
+    before = described(world)
+    world.answers.clear()
+    update_all(world, "one")
+    update_all(world, "other")
+    world.commit(full=True)
+    assert len(world.answers) == 8
+    assert all(world.answers)
+    assert described(world) == before
+    world.commit()
+    world.restart()
+    assert described(world) == before
+
+
+def test_what_is_noted_of_an_entity_does_not_bring_a_refused_change(world: World) -> None:
+    world.namespace.create_queue("queue", QueueSettings(), world.answer)
+    world.subscribe("kept")
+    before = described(world)
+    world.now += 10 * MINUTE
+    update_all(world, "refused")
+    world.store.full = True
+    world.store.flush()
+    world.store.full = False
+    world.namespace.tick()  # which notes that they were used
+    world.store.flush()
+    world.commit()
+    assert described(world) == before
+    world.commit()
+    world.restart()
+    assert described(world) == before
+
+
 def test_a_later_change_stands_when_an_earlier_one_is_refused(world: World) -> None:
     world.namespace.create_queue("queue", QueueSettings(), world.answer)
     world.subscribe("kept")
