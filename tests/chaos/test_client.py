@@ -129,16 +129,23 @@ async def _parked(primary: str, secondary: str) -> dict[str, dict[str, list[int]
 
 
 async def _consume(connection_string: str) -> dict[str, list[int]]:
+    """Receive all orders, and return those of each customer in the order in which they reached the queue.
+
+    A receiver may see them in another one: what comes between two receives the SDK gives back.
+    """
+
     async def session(client: ServiceBusClient, customer: int) -> list[int]:
-        numbers: list[int] = []
+        numbers: dict[int, int] = {}
+        came = 0
         ends = time.monotonic() + 240
         async with client.get_queue_receiver("orders", session_id=f"customer-{customer}") as receiver:
-            while len(numbers) < ORDERS and time.monotonic() < ends:
+            while came < ORDERS and time.monotonic() < ends:
                 await receiver.session.renew_lock()  # it may take longer than one lock lasts
                 for message in await receiver.receive_messages(100, max_wait_time=5):
-                    numbers.append(int(str(message).rpartition(" ")[2]))
+                    came += 1
+                    numbers[message.sequence_number or 0] = int(str(message).rpartition(" ")[2])
                     await receiver.complete_message(message)
-        return numbers
+        return [number for _, number in sorted(numbers.items())]
 
     async with ServiceBusClient.from_connection_string(connection_string) as client:
         got = await asyncio.gather(*(session(client, customer) for customer in range(CUSTOMERS)))
