@@ -136,13 +136,11 @@ async def _consume(connection_string: str) -> dict[str, list[int]]:
 
     async def session(client: ServiceBusClient, customer: int) -> list[int]:
         numbers: dict[int, int] = {}
-        came = 0
         ends = time.monotonic() + 240
         async with client.get_queue_receiver("orders", session_id=f"customer-{customer}") as receiver:
-            while came < ORDERS and time.monotonic() < ends:
+            while len(numbers) < ORDERS and time.monotonic() < ends:
                 await receiver.session.renew_lock()  # it may take longer than one lock lasts
                 for message in await receiver.receive_messages(100, max_wait_time=5):
-                    came += 1
                     numbers[message.sequence_number or 0] = int(str(message).rpartition(" ")[2])
                     await receiver.complete_message(message)
         return [number for _, number in sorted(numbers.items())]
