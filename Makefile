@@ -34,9 +34,10 @@ test: $(INSTALLED) ## Run the tests
 package: $(INSTALLED) ## Build the wheel and the sdist, and install them with each extra in a clean environment
 	$(BIN)/pytest -s tests/package
 
-interop: $(INSTALLED) ## Test the broker with clients that are not ours (Qpid Proton, Node.js), where they can be had
+interop: $(INSTALLED) ## Test with clients and brokers that are not ours (Qpid Proton, Node.js, RabbitMQ), where they can be had
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group interop
 	-cd tests/interop/node && npm install --silent --no-audit --no-fund --no-package-lock
+	-$(BIN)/python tests/interop/rabbit.py # installs RabbitMQ where there is none, if that can be done
 	$(BIN)/pytest -rs tests/interop
 
 check: $(INSTALLED) ## Lint, type-check, check the import rules and the generated diagram
