@@ -28,7 +28,7 @@ test: $(INSTALLED) ## Run the tests
 	$(BIN)/pytest -n 8 tests/contract # which wait for the SDK more than they work
 	$(BIN)/pytest -n 8 tests/client # likewise
 	$(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder tests/spark # one session per worker, which its tests share
-	-$(BIN)/python tests/browser/chromium.py # installs one where there is none, if that can be done
+	-$(BIN)/python -m tests.browser.chromium # installs one where there is none, if that can be done
 	$(BIN)/pytest -n 2 --dist loadfile tests/browser
 
 package: $(INSTALLED) ## Build the wheel and the sdist, and install them with each extra in a clean environment
@@ -37,7 +37,7 @@ package: $(INSTALLED) ## Build the wheel and the sdist, and install them with ea
 interop: $(INSTALLED) ## Test with clients and brokers that are not ours (Qpid Proton, Node.js, RabbitMQ), where they can be had
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group interop
 	-cd tests/interop/node && npm install --silent --no-audit --no-fund --no-package-lock
-	-$(BIN)/python tests/interop/rabbit.py # installs RabbitMQ where there is none, if that can be done
+	-$(BIN)/python -m tests.interop.rabbit # installs RabbitMQ where there is none, if that can be done
 	$(BIN)/pytest -rs tests/interop
 
 check: $(INSTALLED) ## Lint, type-check, check the import rules and the generated diagram

@@ -215,8 +215,8 @@ async def one_by_one(rounds: int, count: int) -> float:
                     await round_trips(count),
                 )
                 if number:  # the first one warms up
-                    for name, measured in zip(seen, figures, strict=True):
-                        seen[name].append(measured)
+                    for name, figure in zip(seen, figures, strict=True):
+                        seen[name].append(figure)
     theirs, *others = seen.values()
     for name, each in seen.items():
         print(f"  {name:<28} {Figures(median(f.rate for f in each), median(f.cpu for f in each))}")

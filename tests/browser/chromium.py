@@ -1,12 +1,12 @@
 """Where a browser is for the tests; run as a program, it installs one where that can be done."""
 
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from playwright.sync_api import sync_playwright
+from tests.support.packages import install as install_package
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 HINT = "no browser: install Chromium with the system's packages, or with `playwright install chromium`"
@@ -24,15 +24,13 @@ def find() -> str | None:
 
 def install() -> None:
     """Install one: by the system's packages if this may be done, else by playwright."""
-    apt = shutil.which("apt-get")
-    ways: list[list[str]] = []
-    if apt is not None and os.geteuid() == 0:
-        ways += [[apt, "install", "--yes", "--quiet", "--no-install-recommends", "chromium"]]
-    ways += [[sys.executable, "-m", "playwright", "install", "chromium"]]
-    for way in ways:
-        if subprocess.run(way, check=False, stdout=subprocess.DEVNULL).returncode == 0 and find() is not None:
-            return
-    sys.exit(HINT)
+    install_package("chromium")
+    if find() is None:
+        subprocess.run(
+            [sys.executable, "-m", "playwright", "install", "chromium"], check=False, stdout=subprocess.DEVNULL
+        )
+    if find() is None:
+        sys.exit(HINT)
 
 
 if __name__ == "__main__" and find() is None:

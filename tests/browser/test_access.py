@@ -1,13 +1,13 @@
 """Who may see the page, and what it is worth when there is little to see."""
 
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 from playwright.sync_api import Browser, Page, expect
 from tests.browser.pair import TOKEN, dashboard
+from tests.support.ports import free_port
 
 from pairbus.instrument.hooks import Instrument
 from pairbus.instrument.ledger import LedgerFile
@@ -15,11 +15,6 @@ from pairbus.testing import EmbeddedBroker
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 (with a token)
 NOBODY = "Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=Root;SharedAccessKey=c2VjcmV0;UseDevelopmentEmulator=true"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 def test_an_empty_ledger_is_explained_and_what_comes_later_is_shown(page: Page, tmp_path: Path) -> None:

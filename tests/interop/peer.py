@@ -8,7 +8,7 @@ from importlib import import_module
 from types import TracebackType
 from typing import Any, Self
 
-from tests.interop.rabbit import free_port
+from tests.support.ports import free_port
 
 from pairbus.aio.native.endpoint import Endpoint
 

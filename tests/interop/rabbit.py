@@ -3,11 +3,13 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from tests.support.packages import install
+from tests.support.ports import free_port
 
 from pairbus.aio.native.endpoint import Endpoint
 from pairbus.amqp import SaslClient
@@ -23,13 +25,6 @@ def missing() -> str | None:
     if not SERVER.exists():
         return "rabbitmq-server is not installed (Debian: apt install rabbitmq-server)"
     return None if shutil.which("epmd") else "epmd is not on the path: Erlang is not installed whole"
-
-
-def free_port() -> int:
-    """Return a port that nobody has."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 class RabbitMQ:
@@ -122,17 +117,5 @@ class RabbitMQ:
         )
 
 
-def install() -> None:
-    """Install it by the system's packages, if this may be done; its service is not started."""
-    apt = shutil.which("apt-get")
-    if apt is not None and os.geteuid() == 0:
-        subprocess.run(
-            [apt, "install", "--yes", "--quiet", "--no-install-recommends", "rabbitmq-server"],
-            check=False,
-            stdout=subprocess.DEVNULL,
-            env=os.environ | {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"},
-        )
-
-
 if __name__ == "__main__" and missing() is not None:
-    install()
+    install("rabbitmq-server")

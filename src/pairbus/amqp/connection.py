@@ -307,7 +307,7 @@ class Connection:
                 self._on_frame(spelled, (0, len(spelled)), channel, events)
             if self.state is not _OPEN:
                 return True
-        return not splitter.is_used_up() and splitter.next_frame() is not None
+        return not splitter.let_go() and splitter.next_frame() is not None
 
     def _on_frame(self, data: bytes, extent: tuple[int, int], channel: int, events: list[Event]) -> None:
         start, end = extent

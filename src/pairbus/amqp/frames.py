@@ -82,8 +82,8 @@ class FrameSplitter:
         self.position = position + size
         return frame_type, channel, position + offset * 4, position + size
 
-    def is_used_up(self) -> bool:
-        """Tell whether nothing is left, not even a part of a frame; then nothing is kept either."""
+    def let_go(self) -> bool:
+        """Keep the buffer no longer if nothing is left in it, not even a part of a frame; tell whether that is so."""
         if self.position != len(self.buffer):
             return False
         self.buffer = b""

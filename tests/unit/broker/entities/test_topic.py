@@ -23,7 +23,7 @@ from pairbus.broker.entities.settings import (
     SubscriptionSettings,
     TopicSettings,
 )
-from pairbus.broker.filters import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
+from pairbus.broker.filters import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter
 from pairbus.broker.namespace import Namespace
 from pairbus.broker.refusals import EntityExistsError, RefusedError
 from pairbus.broker.store.base import Journal, Row
@@ -58,10 +58,14 @@ class World:
     def answer(self, refused: RefusedError | None) -> None:
         self.answers.append(refused)
 
-    def commit(self, *, full: bool = False) -> None:
+    def flush(self, *, full: bool = False) -> None:
+        """Hand over what has gathered; nobody is answered yet."""
         self.store.full = full
         self.store.flush()
         self.store.full = False
+
+    def commit(self, *, full: bool = False) -> None:
+        self.flush(full=full)
         while self.inbox:
             self.inbox.popleft()()
 
@@ -631,134 +635,3 @@ def test_what_is_idle_deletes_itself() -> None:
     assert world.topics.get("orders").subscriptions == []
     world.tick(MINUTE)
     assert world.topics.find("orders") is None
-
-
-def test_what_the_store_refuses_to_make_is_not_there(world: World) -> None:
-    topics, namespace = world.topics, world.namespace
-    world.subscribe("kept")
-    world.answers.clear()
-    namespace.create_queue("queue", QueueSettings(), world.answer)
-    topics.create("topic", TopicSettings(), world.answer)
-    topics.create_subscription("orders", "new", SubscriptionSettings(), world.answer)
-    topics.create_rule("orders", "kept", Rule("odd", TrueFilter()), world.answer)
-    world.commit(full=True)
-    world.commit()
-    assert len(world.answers) == 4
-    assert all(world.answers)
-    assert namespace.find("queue") is None
-    assert namespace.find("queue/$deadletterqueue") is None
-    assert topics.find("topic") is None
-    assert topics.get("orders").find_subscription("new") is None
-    assert list(topics.get_subscription("orders", "kept").rules) == ["$default"]
-    namespace.create_queue("queue", QueueSettings(), world.answer)
-    topics.create("topic", TopicSettings(), world.answer)
-    topics.create_subscription("orders", "new", SubscriptionSettings(), world.answer)
-    topics.create_rule("orders", "kept", Rule("odd", TrueFilter()), world.answer)
-    world.commit()
-    assert world.answers[4:] == [None] * 4
-
-
-def update_all(world: World, metadata: str) -> None:
-    """Change a queue, a topic, a subscription and a rule."""
-    world.namespace.update_queue("queue", QueueSettings(user_metadata=metadata, lock_duration=MINUTE), world.answer)
-    world.topics.update("orders", TopicSettings(user_metadata=metadata), world.answer)
-    changed = SubscriptionSettings(user_metadata=metadata, lock_duration=MINUTE)
-    world.topics.update_subscription("orders", "kept", changed, world.answer)
-    world.topics.update_rule("orders", "kept", Rule("$Default", SqlFilter(f"n = '{metadata}'")), world.answer)
-
-
-def described(world: World) -> list[str]:
-    """Say how a queue, its dead-letter queue, a topic, a subscription and a rule are, and what is stored of them."""
-    topic, kept = world.topics.get("orders"), world.topics.get_subscription("orders", "kept")
-    nodes = [world.namespace.get(path) for path in ("queue", "queue/$deadletterqueue", "orders/subscriptions/kept")]
-    rule = world.topics.get_rule("orders", "kept", "$Default")
-    return [
-        *(f"{node.queue.settings} {node.row.description} {node.row.updated}" for node in nodes),
-        f"{topic.settings} {topic.row.description} {topic.row.updated}",
-        f"{kept.settings}",
-        f"{rule.rule} {rule.row.description} {rule.row.updated}",
-    ]
-
-
-def test_a_change_that_the_store_refuses_is_not_made(world: World) -> None:
-    world.namespace.create_queue("queue", QueueSettings(), world.answer)
-    world.subscribe("kept")
-    before = described(world)
-    world.answers.clear()
-    world.now += SOON
-    update_all(world, "refused")
-    world.commit(full=True)
-    assert len(world.answers) == 4
-    assert all(world.answers)
-    assert described(world) == before
-    update_all(world, "stored")
-    world.commit()
-    assert world.answers[4:] == [None] * 4
-    after = described(world)
-    assert after != before
-    world.restart()
-    assert described(world) == after
-
-
-def test_none_of_several_changes_is_made_if_the_store_refuses_all(world: World) -> None:
-    world.namespace.create_queue("queue", QueueSettings(), world.answer)
-    world.subscribe("kept")
-    before = described(world)
-    world.answers.clear()
-    update_all(world, "one")
-    update_all(world, "other")
-    world.commit(full=True)
-    assert len(world.answers) == 8
-    assert all(world.answers)
-    assert described(world) == before
-    world.commit()
-    world.restart()
-    assert described(world) == before
-
-
-def test_what_is_noted_of_an_entity_does_not_bring_a_refused_change(world: World) -> None:
-    world.namespace.create_queue("queue", QueueSettings(), world.answer)
-    world.subscribe("kept")
-    before = described(world)
-    world.now += 10 * MINUTE
-    update_all(world, "refused")
-    world.store.full = True
-    world.store.flush()
-    world.store.full = False
-    world.namespace.tick()  # which notes that they were used
-    world.store.flush()
-    world.commit()
-    assert described(world) == before
-    world.commit()
-    world.restart()
-    assert described(world) == before
-
-
-def test_a_later_change_stands_when_an_earlier_one_is_refused(world: World) -> None:
-    world.namespace.create_queue("queue", QueueSettings(), world.answer)
-    world.subscribe("kept")
-    world.answers.clear()
-    update_all(world, "refused")
-    world.store.full = True
-    world.store.flush()
-    world.store.full = False
-    update_all(world, "stored")
-    world.commit()
-    assert [refused is None for refused in world.answers] == [False] * 4 + [True] * 4
-    after = described(world)
-    assert "stored" in after[0]
-    world.restart()
-    assert described(world) == after
-
-
-def test_what_was_sent_to_a_queue_that_the_store_has_refused_goes_with_it(world: World) -> None:
-    world.namespace.create_queue("queue", QueueSettings(), world.answer)
-    queue = world.namespace.get("queue").queue
-    world.store.full = True
-    world.store.flush()
-    world.store.full = False
-    queue.send([read_incoming(payload("a"))], world.now, world.answer)
-    world.commit()
-    world.commit()
-    assert world.namespace.find("queue") is None
-    assert world.store.rows(queue.id) == []
