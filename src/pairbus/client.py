@@ -26,6 +26,7 @@ from pairbus.core.options import (
     SendAvailabilityPairedNamespaceOptions,
     TransportName,
     check_pairing,
+    check_timeout,
 )
 from pairbus.errors import FactoryClosedError, OptionError
 from pairbus.instrument.hooks import Instrument
@@ -89,6 +90,7 @@ class MessageSender:
 
         See :meth:`pairbus.aio.MessageSender.send_messages`. It never blocks longer than ``timeout`` and a second.
         """
+        check_timeout(timeout)  # before the portal, which counts with it
         self._run(self._sender.send_messages(message, timeout=timeout, **kwargs), timeout)
 
     def schedule_messages(
@@ -98,6 +100,7 @@ class MessageSender:
 
         :return: a :class:`~pairbus.ParkedSchedule` when they were parked with their schedule (S9).
         """
+        check_timeout(timeout)
         return self._run(
             self._sender.schedule_messages(messages, schedule_time_utc, timeout=timeout, **kwargs), timeout
         )
@@ -109,6 +112,7 @@ class MessageSender:
 
         :raises pairbus.errors.CancelUnavailableError: failover is engaged, and the primary cannot be asked (S9).
         """
+        check_timeout(timeout)
         self._run(self._sender.cancel_scheduled_messages(sequence_numbers, timeout=timeout, **kwargs), timeout)
 
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:

@@ -18,7 +18,9 @@
     ├── IllegalMoveError (RuntimeError) a state machine was told what cannot happen: a bug
     ├── DocumentError (ValueError)      a message's JSON cannot be read
     ├── LedgerError (ValueError)        a ledger record cannot be read
+    ├── TablesError                     the tables of ledgers cannot be brought up to date
     ├── PricesError (ValueError)        a price file cannot be used
+    ├── MissingExtraError (ImportError) an extra of the package is not installed
     ├── SparkUnavailableError           Spark, or the Java under it, cannot be used
     └── ColumnError (ValueError)        a column of a DataFrame cannot be written or read
 
@@ -31,6 +33,12 @@ from typing import Any
 
 class PairbusError(Exception):
     """The root of all errors of pairbus. All of them can be pickled, as Spark and multiprocessing do."""
+
+    maybe_sent: bool = False
+    """Of an error that a send raised: whether an attempt was never answered, so that the messages may have arrived.
+
+    Unknown is not failed (S7): send them again with the same message ids.
+    """
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _revive, (type(self), self.args, self.__dict__)
@@ -86,37 +94,66 @@ class ParkedMessageTooLargeError(MessageError):
 
 
 class BacklogUnavailableError(PairbusError):
-    """Neither the primary nor any backlog queue took the message; the caller still has it (S5)."""
+    """Neither the primary nor any backlog queue took the messages; the caller still has them (S5)."""
 
-    def __init__(self, entity: str, primary_cause: BaseException | None, backlog_cause: BaseException | None) -> None:
+    def __init__(
+        self,
+        entity: str,
+        primary_cause: BaseException | None,
+        backlog_cause: BaseException | None,
+        *,
+        maybe_sent: bool = False,
+    ) -> None:
         self.entity = entity
         self.primary_cause = primary_cause
         self.backlog_cause = backlog_cause
-        why_backlog = (
-            f"the last one failed with: {backlog_cause!r}"
-            if backlog_cause is not None
-            else "all of them failed a moment ago and are not tried again yet"
-        )
+        self.maybe_sent = maybe_sent
         super().__init__(
-            f"{entity!r} is failing over (primary: {primary_cause!r}) and no backlog queue is left "
-            f"({why_backlog}); the message was not sent"
+            f"{entity!r} is failing over and no backlog queue is left; {_doubt(maybe_sent=maybe_sent)} "
+            f"({_causes(primary_cause, backlog_cause)})"
         )
 
 
 class SendTimeoutError(PairbusError, TimeoutError):
-    """The caller's time ran out before any broker accepted the message.
+    """The caller's time ran out before any broker accepted the messages.
 
     ``maybe_sent`` tells whether an attempt is in doubt: its answer never came, so the
-    message may have arrived. Unknown is not failed (S7): send again with the same message id.
+    messages may have arrived. Unknown is not failed (S7): send again with the same message ids.
+
+    :ivar primary_cause: what the primary last failed with, as far as is known.
+    :ivar backlog_cause: what the backlog queues last failed with, as far as is known.
     """
 
-    def __init__(self, entity: str, timeout: float, cause: BaseException | None, *, maybe_sent: bool) -> None:
+    def __init__(
+        self,
+        entity: str,
+        timeout: float,
+        primary_cause: BaseException | None,
+        backlog_cause: BaseException | None = None,
+        *,
+        maybe_sent: bool,
+    ) -> None:
         self.entity = entity
         self.timeout = timeout
-        self.cause = cause
+        self.primary_cause = primary_cause
+        self.backlog_cause = backlog_cause
         self.maybe_sent = maybe_sent
-        doubt = "it may have arrived all the same" if maybe_sent else "it was not sent"
-        super().__init__(f"{entity!r} did not accept the message within {timeout:g} s; {doubt} ({cause!r})")
+        super().__init__(
+            f"{entity!r} did not accept the message within {timeout:g} s; {_doubt(maybe_sent=maybe_sent)} "
+            f"({_causes(primary_cause, backlog_cause)})"
+        )
+
+
+def _doubt(*, maybe_sent: bool) -> str:
+    return "it may have arrived all the same" if maybe_sent else "it was not sent"
+
+
+def _causes(primary: BaseException | None, backlog: BaseException | None) -> str:
+    return f"primary: {_cause(primary)}; backlog: {_cause(backlog)}"
+
+
+def _cause(cause: BaseException | None) -> str:
+    return "no failure" if cause is None else repr(cause)
 
 
 class CancelUnavailableError(PairbusError):
@@ -181,8 +218,22 @@ class LedgerError(PairbusError, ValueError):
     """A ledger record cannot be read; the text names the field."""
 
 
+class TablesError(PairbusError):
+    """The tables of ledgers cannot be brought up to date: another process does it; the text names the cure."""
+
+
 class PricesError(PairbusError, ValueError):
     """A price file cannot be used; the text names the entry, its value and what is valid."""
+
+
+class MissingExtraError(PairbusError, ImportError):
+    """Something needs an extra of the package that is not installed; the text names both."""
+
+    def __init__(self, what: str, module: str, extra: str) -> None:
+        self.what = what
+        self.module = module
+        self.extra = extra
+        super().__init__(f"{what} needs {module}, which is not installed: pip install 'pairbus[{extra}]'")
 
 
 class SparkUnavailableError(PairbusError):

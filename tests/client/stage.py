@@ -3,8 +3,12 @@
 # ruff: noqa: ANN401 (the options are handed on)
 
 import asyncio
+import http.client
+import re
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,19 +20,40 @@ from tests.support.ports import free_port
 
 from pairbus.aio import MessagingFactory
 from pairbus.core.health import State
-from pairbus.core.ledger import Record
+from pairbus.core.ledger import Kind, Record
 from pairbus.core.naming import namespace_label
-from pairbus.instrument.hooks import Instrument
+from pairbus.instrument.hooks import Instrument, Operation
 from pairbus.testing import EmbeddedBroker, QueueSettings
 
 DEADLINE = 60.0
 
 
 class Records(list[Record]):
-    """A sink that keeps what it is told."""
+    """A sink that keeps what it is told.
+
+    :ivar heard: called with each record, in the factory's event loop.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: Callable[[Record], None] = lambda _: None
 
     def record(self, record: Record) -> None:
         self.append(record)
+        self.heard(record)
+
+
+class Begun(Instrument):
+    """An instrument that also keeps which operations have begun, of which there is no record yet."""
+
+    def __init__(self, records: Records) -> None:
+        super().__init__([records], client="test")
+        self.begun: list[tuple[Kind, str]] = []
+
+    def begin(self, namespace: str, entity: str, kind: Kind, *args: Any, **options: Any) -> Operation:
+        operation = super().begin(namespace, entity, kind, *args, **options)
+        self.begun.append((kind, entity.lower()))
+        return operation
 
 
 class Stage:
@@ -60,6 +85,7 @@ class Stage:
         )
         self.secondary = EmbeddedBroker()
         self.records = Records()
+        self.instrument = Begun(self.records)
         self._pairing: Mapping[str, Any] = {} if pairing is None else pairing
         self._factory_options: Mapping[str, Any] = {} if factory is None else factory
         self._clients: list[ServiceBusClient] = []
@@ -70,7 +96,7 @@ class Stage:
         self.address = self.primary.connection_string
         self.manager = self.twin.manager(self.secondary.connection_string)
         self.factory: MessagingFactory = self.twin.factory(
-            self.address, **{"instrument": Instrument([self.records], client="test"), **self._factory_options}
+            self.address, **{"instrument": self.instrument, **self._factory_options}
         )
         label = namespace_label(self.factory.fully_qualified_namespace)
         self.backlog = f"{label}/x-servicebus-transfer"
@@ -101,6 +127,48 @@ class Stage:
     def fault(self, kind: str, **options: Any) -> None:
         """Have the primary fail in this way; ``clear`` ends it."""
         self.primary.fault("localhost", kind, **options)
+
+    @contextmanager
+    def frozen(self) -> Generator[None]:
+        """Have the primary stop in the midst of what it does, as a stopped process does; then it goes on."""
+        stopped, go_on = threading.Event(), threading.Event()
+
+        def stop() -> None:
+            stopped.set()
+            go_on.wait()
+
+        running: Any = self.primary._running  # pyright: ignore[reportPrivateUsage] # it runs in a thread
+        running._loop.call_soon_threadsafe(stop)
+        stopped.wait()
+        try:
+            yield
+        finally:
+            go_on.set()
+
+    async def until_begun(self, count: int = 1, kind: Kind = Kind.SEND, entity: str = "orders") -> None:
+        """Wait until so many operations on an entity have begun, those that have ended included."""
+        await self.until(lambda: self.instrument.begun.count((kind, entity)) >= count)
+
+    async def links(self) -> int:
+        """Tell how many links the primary's entities have."""
+
+        def ask() -> int:
+            connection = http.client.HTTPConnection("127.0.0.1", self.primary.endpoints["localhost"].port)
+            try:
+                connection.request("GET", "/$metrics")
+                found = re.search(r"^pairbus_links (\d+)", connection.getresponse().read().decode(), re.MULTILINE)
+            finally:
+                connection.close()
+            assert found is not None
+            return int(found[1])
+
+        return await asyncio.to_thread(ask)
+
+    async def until_links(self, count: int) -> None:
+        """Wait until the primary's entities have so many links."""
+        async with asyncio.timeout(DEADLINE):
+            while await self.links() != count:  # noqa: ASYNC110 (the broker tells nobody)
+                await asyncio.sleep(0.01)
 
     def receiver(self, queue: str, *, at: str = "primary", **options: Any) -> Any:
         """Make the bare SDK's receiver."""

@@ -7,6 +7,11 @@ from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
+
+class AbandonedError(TimeoutError):
+    """An attempt was given up before it was answered: failover has engaged, or the factory has ended."""
+
+
 RECANCEL_SECONDS: Final = 0.1
 
 _LOGGER = logging.getLogger(__name__)
@@ -20,6 +25,22 @@ def cancel(task: "asyncio.Future[Any]") -> None:
         return
     task.cancel()
     task.get_loop().call_later(RECANCEL_SECONDS, cancel, task)
+
+
+async def outcome_of(task: "asyncio.Task[T]", what: str) -> T:
+    """Wait for a task that several wait for. A waiter that is cancelled leaves the task to the others.
+
+    :param what: what the task does, for the error.
+    :raises AbandonedError: the task was cancelled. A shield alone would raise ``CancelledError`` then, in a waiter that
+        was not cancelled itself.
+    """
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        waiter = asyncio.current_task()
+        if not task.cancelled() or (waiter is not None and waiter.cancelling()):
+            raise
+        raise AbandonedError(f"{what} was given up") from None
 
 
 async def within(seconds: float, work: Coroutine[Any, Any, T], *, overrun: Callable[[], None] | None = None) -> T:
@@ -48,9 +69,15 @@ class Chores:
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def start(self, work: Coroutine[Any, Any, T], name: str) -> "asyncio.Task[T]":
-        """Start a task. What it raises is its owner's to look at; if nobody does, it is logged."""
+    def start(self, work: Coroutine[Any, Any, T], name: str, *, shared: bool = False) -> "asyncio.Task[T]":
+        """Start a task. What it raises is its owner's to look at; if nobody does, it is logged.
+
+        :param shared: several may wait for it, each as long as it wants; what it raises after all have given up is
+            not logged.
+        """
         task = asyncio.create_task(work, name=f"pairbus {name}")
+        if shared:
+            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

@@ -202,9 +202,19 @@ class MessagingFactory:
         )
         self.is_pairing = True
         try:
-            self.pairing = await self._pair(options, secondary)
-            if options.enable_syphon:
-                self._start_syphon(self.pairing, secondary)
+            before = self._tls, secondary._tls
+            try:
+                pairing = await self._pair(options, secondary)
+                if options.enable_syphon:
+                    try:
+                        self._start_syphon(pairing, secondary)
+                    except BaseException:
+                        await pairing.close()
+                        raise
+            except BaseException:
+                self._tls, secondary._tls = before
+                raise
+            self.pairing = pairing
         finally:
             self.is_pairing = False
 
@@ -224,7 +234,7 @@ class MessagingFactory:
                 self.fully_qualified_namespace,
                 secondary.fully_qualified_namespace,
                 self.make_client(),
-                secondary.make_client(),
+                secondary.make_client(retry_total=0),  # a park that fails is tried again by S5 and S13, elsewhere first
                 secondary.check_open,
                 self._native_clients(secondary),
             ),

@@ -1,12 +1,13 @@
 """The way to one entity: one link, used by one at a time, on which what waits travels together.
 
 While one transfer is under way, the single messages that wait for the link are put in one batch, those of one session
-or partition key together; each caller gets its own outcome. A caller that gives up, because its time is over or because
-it was cancelled, leaves the transfer to go on for the others. Only when the time of all of a transfer's callers is over
-is the transfer ended, its link dropped, and a new one opened.
+or partition key together; each caller gets its own outcome.
 
-A caller that finds the link open and nobody before it sends in its own task, which spares two turns of the event loop;
-if it is cancelled, the link that it leaves in doubt is replaced.
+A caller may give up, because its time is over or because it was cancelled. If its message still waits, the message is
+withdrawn. If the transfer has begun, it goes on until it is answered or until the *attempt's* deadline, whatever the
+caller's was: a broker that answers more slowly than one caller waits has not failed, and its link is kept. When the
+attempt ends, or a link cannot be opened, and no caller is left to hear of it, ``unheard`` is told. Otherwise callers
+that are all more impatient than the attempt's deadline would never find out that the entity is away.
 """
 
 import asyncio
@@ -19,12 +20,13 @@ from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import MessageSizeExceededError
 
-from pairbus.aio.attempt import RECANCEL_SECONDS, Chores, cancel
-from pairbus.aio.messages import carrier_of, group_key, size_of
+from pairbus.aio.attempt import AbandonedError, Chores, cancel, outcome_of
+from pairbus.aio.messages import carrier_of, group_key, size_of, sized
 from pairbus.aio.sdk import Message, add_to, facts
 from pairbus.aio.sdk_links import EntityLink
 from pairbus.core.ledger import Kind, Stage
 from pairbus.core.sending import ABOUT_THE_MESSAGE
+from pairbus.core.verdict import ErrorFacts
 from pairbus.instrument.hooks import Instrument
 
 T = TypeVar("T")
@@ -32,14 +34,13 @@ T = TypeVar("T")
 Work: TypeAlias = Callable[[Any], Awaitable[T]]
 """Does something on an open link: the SDK's, or a native one, which has the methods that are used."""
 
+Unheard: TypeAlias = Callable[[ErrorFacts | None, float], None]
+"""Told how an attempt ended that no caller waits for any more (None: it was accepted), and when it had begun."""
+
 STALE_SECONDS: Final = 240.0
 """A link that was idle for longer is opened anew when it is prepared: brokers detach idle ones after ten minutes."""
 
 _LOGGER = logging.getLogger(__name__)
-
-
-class AbandonedError(TimeoutError):
-    """An attempt was given up before it was answered: failover has engaged, or the factory has ended."""
 
 
 @dataclass(eq=False, slots=True)
@@ -48,6 +49,7 @@ class Submission(Generic[T]):
 
     :ivar work: does it on the open link; None: the one message is sent.
     :ivar joins: it is one message, which may travel with others of its group.
+    :ivar deadline: of the attempt; the caller may give up earlier.
     :ivar retries: whether the SDK may try again by itself to open the link.
     :ivar destination: where the messages belong, if they are parked.
     :ivar begun: whether anything of it may have been sent.
@@ -63,8 +65,6 @@ class Submission(Generic[T]):
     begun: bool = False
     future: "asyncio.Future[T]" = field(init=False)
     timer: asyncio.TimerHandle | None = field(default=None, init=False)
-    given_up: TimeoutError | None = field(default=None, init=False)
-    """Why it was ended, if it was sent in its caller's own task."""
 
     @property
     def group(self) -> object:
@@ -81,6 +81,7 @@ class Lane:
 
     :param make: makes a sender of the SDK, not yet open.
     :param open_timeout: how long opening the link may take, in seconds.
+    :param unheard: told what no caller hears, in a turn of the event loop of its own.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Lane:
         open_timeout: float,
         chores: Chores,
         instrument: Instrument,
+        unheard: Unheard,
     ) -> None:
         self.entity: Final = entity
         self.used_at = 0.0
@@ -102,15 +104,16 @@ class Lane:
         self._open_timeout = open_timeout
         self._chores = chores
         self._instrument = instrument
+        self._unheard = unheard
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[Submission[Any], None] = {}
         self._link: EntityLink | None = None
         self._opening: asyncio.Task[EntityLink] | None = None
+        self._opening_began = 0.0
+        self._openers = 0
+        """How many wait for the link that is being opened."""
         self._carrier: asyncio.Task[None] | None = None
         self._load: list[Submission[Any]] = []
-        self._straight: tuple[Submission[Any], asyncio.Task[Any]] | None = None
-        self._straight_ended: asyncio.Event | None = None
-        self._watchdog: asyncio.TimerHandle | None = None
         self._batch_bytes: int | None = None
         self._closed = False
 
@@ -123,8 +126,6 @@ class Lane:
         """Have something done, and return or raise how it ended, at the latest at its deadline."""
         if self._closed:
             raise AbandonedError(f"the link to {self.entity!r} is closed")
-        if self._straight is None and self._carrier is None and self._link is not None and not self._waiting:
-            return await self._go_straight(submission, self._link)
         submission.future = self._loop.create_future()
         self._waiting[submission] = None
         submission.timer = self._loop.call_at(submission.deadline, self._expire, submission)
@@ -139,8 +140,7 @@ class Lane:
 
     async def prepare(self, *, retries: bool = True) -> None:
         """Open the link, if it is not open, so that the next one need not wait for it."""
-        is_idle = self._carrier is None and self._straight is None
-        if is_idle and self._link is not None and self._loop.time() - self.used_at > STALE_SECONDS:
+        if self._carrier is None and self._link is not None and self._loop.time() - self.used_at > STALE_SECONDS:
             self._drop(in_doubt=False)
         await self._opened(retries=retries)
 
@@ -158,118 +158,64 @@ class Lane:
             self._settle(submission, error=AbandonedError(why))
         if carrier is not None:
             cancel(carrier)
-        if self._straight is not None:
-            self._end_straight(self._straight[0], AbandonedError(why))
         self._drop(in_doubt=True, keep_open_link=not load)
 
-    async def close(self) -> None:
-        """Let what is under way end, then close the link. It never hangs."""
+    @property
+    def is_unheard(self) -> bool:
+        """Whether something is under way that no caller waits for."""
+        callers = any(not one.future.done() for one in (*self._load, *self._waiting))
+        return not callers and (bool(self._load) or self._opening is not None)
+
+    async def finish(self) -> None:
+        """Take nothing more, and let what callers wait for end: all of it has its deadline."""
         self._closed = True
-        while self._straight is not None or self._carrier is not None:  # which end: all have their deadlines
-            if self._straight is not None:
-                self._straight_ended = self._straight_ended or asyncio.Event()
-                await self._straight_ended.wait()
-            elif self._carrier is not None:
-                await asyncio.wait({self._carrier})
-        if self._watchdog is not None:
-            self._watchdog.cancel()
+        while heard := [one.future for one in (*self._load, *self._waiting) if not one.future.done()]:
+            await asyncio.wait(heard)
+
+    async def end(self) -> None:
+        """Let what no caller waits for end, too, and close the link."""
+        while tasks := {task for task in (self._carrier, self._opening) if task is not None}:
+            await asyncio.wait(tasks)
         self._drop(in_doubt=False)
+
+    async def close(self) -> None:
+        """Let what callers wait for end, then close the link. It never hangs."""
+        await self.finish()
+        carrier, self._carrier, load, self._load = self._carrier, None, self._load, []
+        if carrier is not None:
+            cancel(carrier)
+        self._drop(in_doubt=bool(load))
 
     async def _prepare_quietly(self) -> None:
         try:
             await self.prepare()
-        except Exception as error:  # noqa: BLE001 (told to the one who needs the link)
+        except Exception as error:  # noqa: BLE001 (judged by the rules)
             _LOGGER.debug("the link to %r cannot be opened ahead: %r", self.entity, error)
-
-    async def _go_straight(self, submission: Submission[T], link: EntityLink) -> T:
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 (a coroutine runs in a task)
-        operation = self._begin((submission,))
-        self._straight = submission, task
-        if self._watchdog is None or self._watchdog.when() > submission.deadline:
-            self._watch(submission.deadline)
-        submission.begun = True
-        try:
-            result = await submission.run(link)
-        except asyncio.CancelledError:
-            self._drop_if(link)
-            given_up = submission.given_up
-            operation.failed(given_up or AbandonedError("cancelled"), in_doubt=True)
-            if given_up is None or task.uncancel() > 0:
-                raise  # the caller was cancelled, by somebody else
-            raise given_up from None
-        except Exception as error:
-            known = facts(error)
-            operation.failed(error, in_doubt=known.in_doubt)
-            if known.in_doubt:
-                self._drop_if(link)
-            raise
-        else:
-            operation.done()
-            if submission.given_up is not None:
-                task.uncancel()  # it came too late: the answer is there
-            return result
-        finally:
-            self._straight = None
-            self.used_at = self._loop.time()
-            if self._straight_ended is not None:
-                self._straight_ended.set()
-            if self._waiting:
-                self._carry_on()
-
-    def _watch(self, deadline: float) -> None:
-        """Look at the deadline of what goes straight. One timer does for many, since most end long before."""
-        if self._watchdog is not None:
-            self._watchdog.cancel()
-        self._watchdog = self._loop.call_at(deadline, self._look)
-
-    def _look(self) -> None:
-        self._watchdog = None
-        if self._straight is None:
-            return
-        submission = self._straight[0]
-        if submission.deadline > self._loop.time():
-            self._watch(submission.deadline)
-        else:
-            self._end_straight(submission, TimeoutError(f"{self.entity!r} did not answer in time"))
-
-    def _end_straight(self, submission: Submission[Any], why: TimeoutError) -> None:
-        """Cancel what a caller does in its own task, until it has ended."""
-        if self._straight is None or self._straight[0] is not submission:
-            return
-        if submission.given_up is None:
-            submission.given_up = why
-            self._straight[1].cancel()
-        elif self._straight[1].cancelling() <= 1:  # the SDK has missed it
-            self._straight[1].uncancel()
-            self._straight[1].cancel()
-        self._loop.call_later(RECANCEL_SECONDS, self._end_straight, submission, why)
-
-    def _drop_if(self, link: EntityLink) -> None:
-        if self._link is link:
-            self._drop(in_doubt=True)
+            self._not_opened(error)
 
     def _carry_on(self) -> None:
-        if self._carrier is None and self._straight is None:
+        if self._carrier is None:
             self._carrier = self._chores.start(self._carry(), f"carrier of {self.entity}")
 
     async def _carry(self) -> None:
         """Do what waits, load by load, until nothing is left."""
         me = asyncio.current_task()
-        while self._waiting and self._carrier is me:
-            retries = any(submission.retries for submission in self._waiting)
-            try:
-                link = self._link or await self._opened(retries=retries)
-            except Exception as error:  # noqa: BLE001 (handed to all who waited for the link)
-                self._all_failed(error)
-                break
-            if self._carrier is me and self._waiting:
-                await self._carry_load(link)
-        if self._carrier is me:
-            self._carrier = None
+        try:
+            while self._waiting and self._carrier is me:
+                try:
+                    link = self._link or await self._opened(retries=any(one.retries for one in self._waiting))
+                    load, work = await self._next_load(link)
+                except Exception as error:  # noqa: BLE001 (handed to all who waited for the link)
+                    self._all_failed(error)
+                    self._drop(in_doubt=True)
+                else:
+                    if load:
+                        await self._carry_load(link, load, work)
+        finally:
+            if self._carrier is me:
+                self._carrier = None
 
-    async def _carry_load(self, link: EntityLink) -> None:
-        load, work = await self._next_load(link)
+    async def _carry_load(self, link: EntityLink, load: list[Submission[Any]], work: Work[Any]) -> None:
         try:
             operation = self._begin(load)
         except Exception as error:  # noqa: BLE001 (a message is such that not even its size can be told)
@@ -289,6 +235,7 @@ class Lane:
             self._load_failed(load, operation, error)
         else:
             operation.done()
+            self._tell(load, None)
             for submission in load:
                 self._settle(submission, result=result)
         if self._load is load:
@@ -306,18 +253,24 @@ class Lane:
                 submission.begun = False
             self._waiting = dict.fromkeys(one for one in load if not one.future.done()) | self._waiting
             return
+        self._tell(load, error)
         for submission in load:
             self._settle(submission, error=error)
 
     async def _next_load(self, link: EntityLink) -> tuple[list[Submission[Any]], Work[Any]]:
-        """Take the first one that waits, with all that may travel with it and fit in one batch."""
-        first = next(iter(self._waiting))
-        if first.joins and len(self._waiting) > 1:
+        """Take the first one that waits, with all that may travel with it and fit in one batch.
+
+        All of them may have been withdrawn in the meantime: then there is no load.
+        """
+        first = next(iter(self._waiting), None)
+        if first is not None and first.joins and len(self._waiting) > 1:
             batch = await link.sender.create_message_batch()
             load = self._fill(batch, first.group)
             if len(load) > 1:
                 return load, lambda link: link.sender.send_messages(batch)
-            first = load[0] if load else next(iter(self._waiting))
+            first = load[0] if load else next(iter(self._waiting), None)
+        if first is None:
+            return [], _nothing
         self._waiting.pop(first, None)
         return [first], first.run
 
@@ -355,29 +308,56 @@ class Lane:
 
     def _all_failed(self, error: Exception) -> None:
         waiting, self._waiting = self._waiting, {}
+        if not waiting:
+            self._not_opened(error)
         for submission in waiting:
             self._settle(submission, error=error)
 
     def _expire(self, submission: Submission[Any]) -> None:
-        """The caller's time is over; if it was the last of its transfer, that is given up too."""
+        """The attempt's time is over; if it was the last of its transfer, that is given up too."""
         submission.timer = None
         self._waiting.pop(submission, None)
-        if not submission.future.done():
-            submission.future.set_exception(TimeoutError(f"{self.entity!r} did not answer in time"))
+        error = TimeoutError(f"{self.entity!r} did not answer in time")
         if submission in self._load and all(other.timer is None for other in self._load):
+            self._tell(self._load, error)
             carrier, self._carrier, self._load = self._carrier, None, []
             if carrier is not None:
                 cancel(carrier)
             self._drop(in_doubt=True)
             if self._waiting:
                 self._carry_on()
+        if not submission.future.done():
+            submission.future.set_exception(error)
+
+    def _tell(self, load: Sequence[Submission[Any]], error: Exception | None) -> None:
+        """Tell how a transfer ended, if no caller is left to hear of it."""
+        if all(submission.future.cancelled() for submission in load):
+            messages = [message for submission in load for message in submission.messages]
+            known = None if error is None else sized(facts(error), messages)
+            self._loop.call_soon(self._unheard, known, self.used_at)
+
+    def _not_opened(self, error: BaseException) -> None:
+        """Tell that the link could not be opened, since no caller is left to hear of it."""
+        if not isinstance(error, AbandonedError):
+            self._loop.call_soon(self._unheard, facts(error, begun=False), self._opening_began)
 
     async def _opened(self, *, retries: bool) -> EntityLink:
         if self._link is not None:
             return self._link
         if self._opening is None:
+            self._opening_began = self._loop.time()
             self._opening = self._chores.start(self._open(retries=retries), f"opening of {self.entity}")
-        return await asyncio.shield(self._opening)  # who gives up leaves it to those who come after
+            self._opening.add_done_callback(self._opening_ended)
+        self._openers += 1
+        try:
+            return await outcome_of(self._opening, f"opening the link to {self.entity!r}")
+        finally:
+            self._openers -= 1
+
+    def _opening_ended(self, opening: "asyncio.Task[EntityLink]") -> None:
+        error = None if opening.cancelled() else opening.exception()
+        if error is not None and not self._openers:
+            self._not_opened(error)
 
     async def _open(self, *, retries: bool) -> EntityLink:
         link = EntityLink(self._make())
@@ -406,6 +386,10 @@ class Lane:
         if self._link is not None and not keep_open_link:
             link, self._link = self._link, None
             self._chores.start(link.close(in_doubt=in_doubt), f"closing of {self.entity}")
+
+
+async def _nothing(_link: object) -> None:
+    """Do nothing: a load that was withdrawn."""
 
 
 class Begun(Protocol):

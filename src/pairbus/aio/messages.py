@@ -4,6 +4,7 @@
 
 import os
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias, cast
 
@@ -12,6 +13,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, Amq
 
 from pairbus.aio.sdk import Message, as_long, messages_of
 from pairbus.core.envelope import TIME_TO_LIVE, Label, Properties, check_label, park, split
+from pairbus.core.verdict import Cause, ErrorFacts
 from pairbus.errors import ParkedMessageTooLargeError
 
 MessageTypes: TypeAlias = (
@@ -94,6 +96,12 @@ def _identified(message: Message) -> Message:
     if not properties.message_id:
         properties.message_id = os.urandom(_ID_BYTES).hex()
     return message
+
+
+def id_of(message: Message) -> object:
+    """Return the id of a message, which each has once it was handed in."""
+    properties = raw(message).properties
+    return None if properties is None else properties.message_id
 
 
 def identified(batch: ServiceBusMessageBatch) -> bool:
@@ -185,6 +193,13 @@ def encoded_size(message: Message) -> int:
     before = empty.size_in_bytes
     empty.add_message(message)
     return empty.size_in_bytes - before
+
+
+def sized(known: ErrorFacts, messages: Iterable[Message]) -> ErrorFacts:
+    """Add the size of the messages to the facts of a failure, if it was that they did not fit."""
+    if known.cause is not Cause.FULL:
+        return known
+    return replace(known, did_not_fit=sum(map(encoded_size, messages)))
 
 
 def size_of(message: Message) -> int:

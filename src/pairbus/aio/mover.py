@@ -20,7 +20,7 @@ from typing import Final, Literal
 from pairbus.aio.attempt import cancel
 from pairbus.aio.report import Report
 from pairbus.aio.transport import Outgoing, Received, Settlement, Transport
-from pairbus.core.burst import Decided, Lane, Parked, Shelf, keeps_order, plan
+from pairbus.core.burst import Decided, Lane, Parked, RememberedMessages, Shelf, keeps_order, plan
 from pairbus.core.envelope import PATH, Label, Properties
 from pairbus.core.forecast import LONG_POLL
 from pairbus.core.ledger import Kind, Stage
@@ -34,8 +34,6 @@ BATCH_BYTES: Final = 240 * 1024
 """The most that is sent at once: the least of the tiers takes 256 KB, and a batch adds a few bytes to each message."""
 LONGEST_RENEWAL: Final = 20.0
 SHORTEST_RENEWAL: Final = 1.0
-REMEMBERED: Final = 100_000
-"""How many messages are remembered that were sent and could not be completed."""
 
 _sequence_number = attrgetter("sequence_number")
 _size = attrgetter("size")
@@ -96,8 +94,10 @@ class Mover:
         self._utc = utc
         self._shelf = Shelf(self._pace.room)
         self._shelved: dict[int, tuple[Received, WaitReason]] = {}
-        self._sent: dict[int, None] = {}
-        self._doubtful: dict[int, None] = {}
+        self._sent = RememberedMessages()
+        """What was sent and could not be completed."""
+        self._doubtful = RememberedMessages()
+        """What may have arrived already: no answer came to a send, or it was sent and could not be completed."""
         self._done = Report()
         self._delivered: list[Received] = []
         self._completing = asyncio.Lock()
@@ -196,6 +196,8 @@ class Mover:
         finally:
             timer.cancel()
             ended.set()
+            self._sent.add(self._delivered, self._monotonic())  # a burst that was given up in between
+            self._delivered = []
             for task in renewing:
                 await task
 
@@ -266,7 +268,7 @@ class Mover:
                 continue
             facts = self._target.facts(error)
             if facts.in_doubt:
-                _remember(self._doubtful, map(_sequence_number, batch))
+                self._doubtful.add(batch, self._monotonic())
             decided = lane.failed(batch, facts, self._destinations, self._monotonic())
             await self._decide(decided, under_way)
 
@@ -300,11 +302,11 @@ class Mover:
         tally.delivered += len(messages)
         tally.note_age(_oldest(messages))
         if self._doubtful:
+            now = self._monotonic()
             for message in messages:
-                if message.sequence_number in self._doubtful:
-                    del self._doubtful[message.sequence_number]
+                if self._doubtful.has(message, now):
+                    self._doubtful.discard(message)
                     tally.duplicates_suspected += 1
-        _remember(self._sent, map(_sequence_number, messages))
 
     # --- settling ------------------------------------------------------------------------------------------------
 
@@ -315,18 +317,28 @@ class Mover:
             ready, self._delivered = self._delivered, []
             if not ready:
                 return
-            if self._instrument.keeps:  # ADR 0004: no message leaves the backlog whose record a kill could take along
-                await asyncio.to_thread(self._instrument.flush)
-            async with contextlib.nullcontext() if self._account_for is None else self._account_for(ready):
-                answers = await self._settle(Kind.COMPLETE, ready, "complete")
-            for message, error in zip(ready, answers, strict=True):
-                number = message.sequence_number
+            left = ready
+            try:
+                if self._instrument.keeps:  # ADR 0004: what leaves the backlog has a record that a kill does not take
+                    await asyncio.to_thread(self._instrument.flush)
+                async with contextlib.nullcontext() if self._account_for is None else self._account_for(ready):
+                    answers = await self._settle(Kind.COMPLETE, ready, "complete")
+                left = [message for message, error in zip(ready, answers, strict=True) if error is not None]
+            finally:
+                self._sent.add(left, self._monotonic())  # they come again, and are not sent again
+            for number in map(_sequence_number, ready):
                 under_way.pop(number, None)
-                if error is None:
-                    self._sent.pop(number, None)
-                elif number not in self._doubtful:  # it comes again, here or to another syphon, which would send it
-                    _remember(self._doubtful, [number])
-                    self._done.of(destination_of(message)).duplicates_suspected += 1
+            if left or self._sent or self._doubtful:
+                for message, error in zip(ready, answers, strict=True):
+                    self._note_completed(message, error)
+
+    def _note_completed(self, message: Received, error: Exception | None) -> None:
+        if error is None:
+            self._sent.discard(message)
+            self._doubtful.discard(message)
+        elif not self._doubtful.has(message, self._monotonic()):  # it may come to another syphon, which would send it
+            self._doubtful.add([message], self._monotonic())
+            self._done.of(destination_of(message)).duplicates_suspected += 1
 
     async def _decide(self, decided: Iterable[Decided[Received]], under_way: dict[int, Received]) -> None:
         """Let messages wait, or dead-letter them."""
@@ -397,13 +409,6 @@ def _oldest(messages: Iterable[Received]) -> datetime | None:
     """Return when the oldest of messages was parked, if any of them says so."""
     parked_at: Iterable[datetime] = filter(None, map(_enqueued_at, messages))
     return min(parked_at, default=None)
-
-
-def _remember(numbers: dict[int, None], more: Iterable[int]) -> None:
-    """Add to what is remembered, and forget the oldest when it is too much."""
-    numbers.update(dict.fromkeys(more))
-    while len(numbers) > REMEMBERED:
-        del numbers[next(iter(numbers))]
 
 
 def _with_properties(label: Label, properties: Properties) -> Label:

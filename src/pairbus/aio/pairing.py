@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 
 from pairbus.aio import prober
 from pairbus.aio.attempt import Chores
-from pairbus.aio.lane import Lane
+from pairbus.aio.lane import Lane, Unheard
 from pairbus.aio.native.client import NativeClient
 from pairbus.aio.native.lane import NativeLane
 from pairbus.aio.sdk import facts
@@ -21,7 +22,8 @@ from pairbus.core.ledger import Stage
 from pairbus.core.naming import entity_key, namespace_label
 from pairbus.core.options import SendAvailabilityPairedNamespaceOptions
 from pairbus.core.rotation import Rotation
-from pairbus.core.sending import SendPolicy
+from pairbus.core.sending import SendPolicy, note_backlog_failure, note_primary_failure
+from pairbus.core.verdict import ErrorFacts
 from pairbus.instrument.hooks import Instrument
 
 _LOGGER = logging.getLogger(__name__)
@@ -95,25 +97,58 @@ class Pairing:
     def take_seat(self, entity: str, make: Callable[[], ServiceBusSender]) -> Seat:
         """Give a sender its link to an entity."""
         watch = self.watch(entity)
-        seat = Seat(self._lane(make, entity, Stage.DIRECT))
+        seat = Seat(self._lane(make, entity, Stage.DIRECT, partial(self._primary_unheard, watch)))
         watch.seats.add(seat)
         if watch.health.state is not State.HEALTHY:
             self._prepare(seat)
         return seat
 
     async def leave_seat(self, entity: str, seat: Seat) -> None:
-        """Close the link of a sender."""
-        self.watch(entity).seats.discard(seat)
-        await seat.lane.close()
+        """Close the link of a sender.
+
+        A caller that is less patient than an attempt takes, and has a sender for each send, would never see an attempt
+        end: so one link for each entity may stay until its attempt has ended, which tells of the entity's health.
+        """
+        watch = self.watch(entity)
+        watch.seats.discard(seat)
+        await seat.lane.finish()
+        if seat.lane.is_unheard and watch.left_behind is None and watch.health.state is State.HEALTHY:
+            watch.left_behind = seat.lane
+            self._chores.start(self._end_left_behind(watch, seat.lane), f"last attempt at {entity}")
+        else:
+            await seat.lane.close()
+
+    async def _end_left_behind(self, watch: Watch, lane: Lane | NativeLane) -> None:
+        try:
+            await lane.end()
+        finally:
+            watch.left_behind = None
 
     def backlog(self, queue: str) -> Lane | NativeLane:
         """Return the link to a backlog queue, which all senders share."""
         lane = self._backlog.get(queue)
         if lane is None:
             lane = self._backlog[queue] = self._lane(
-                lambda: self.ends.secondary_client.get_queue_sender(queue), queue, Stage.PARK
+                lambda: self.ends.secondary_client.get_queue_sender(queue),
+                queue,
+                Stage.PARK,
+                partial(self._backlog_unheard, queue),
             )
         return lane
+
+    def _primary_unheard(self, watch: Watch, known: ErrorFacts | None, _began: float) -> None:
+        """Note how an attempt at the primary ended whose caller has gone."""
+        if known is None:
+            watch.act(watch.health.attempt_accepted())
+        else:
+            watch.act(note_primary_failure(watch.health, self.policy, known, self.time()))
+
+    def _backlog_unheard(self, queue: str, known: ErrorFacts | None, began: float) -> None:
+        """Note how an attempt at a backlog queue ended whose caller has gone."""
+        if known is None:
+            self.rotation.accepted(queue, began=began)
+        else:
+            note_backlog_failure(self.rotation, queue, known, began=began, now=self.time())
 
     def stop(self) -> None:
         """Stop timers and pings, and let all sends that wait for a turn look again (C2)."""
@@ -132,9 +167,12 @@ class Pairing:
 
     def _lanes(self) -> list[Lane | NativeLane]:
         seats = [seat.lane for watch in self._watches.values() for seat in watch.seats]
-        return [*seats, *self._backlog.values(), *self._probes.values()]
+        left_behind = [watch.left_behind for watch in self._watches.values() if watch.left_behind is not None]
+        return [*seats, *self._backlog.values(), *self._probes.values(), *left_behind]
 
-    def _lane(self, make: Callable[[], ServiceBusSender], entity: str, stage: Stage) -> Lane | NativeLane:
+    def _lane(
+        self, make: Callable[[], ServiceBusSender], entity: str, stage: Stage, unheard: Unheard
+    ) -> Lane | NativeLane:
         is_direct = stage is Stage.DIRECT
         common: dict[str, Any] = {
             "namespace": namespace_label(self.ends.primary if is_direct else self.ends.secondary),
@@ -143,6 +181,7 @@ class Pairing:
             "open_timeout": self.policy.attempt_timeout,
             "chores": self._chores,
             "instrument": self._instrument,
+            "unheard": unheard,
         }
         if self.ends.native is None:
             return Lane(make, **common)
@@ -165,10 +204,12 @@ class Pairing:
         lane = self._probe(watch)
         deadline = self.time() + self.policy.attempt_timeout
         try:
-            watch.demands_sessions = await prober.ping(lane, deadline, session=watch.demands_sessions)
+            watch.demands_sessions = await prober.ping(
+                lane, deadline, session=watch.demands_sessions, size=watch.health.ping_bytes
+            )
         except Exception as error:  # noqa: BLE001 (G1: whatever it is, the entity is not back)
             _LOGGER.debug("%r is not back: %r (%s)", watch.health.entity, error, facts(error).cause.value)
-            watch.act(watch.health.ping_failed(self.time()))
+            watch.act(watch.health.ping_failed(self.time(), error))
             return
         watch.act(watch.health.ping_accepted())
         probe = self._probes.pop(watch, None)
@@ -185,6 +226,9 @@ class Pairing:
         if watch not in self._probes:
             entity = watch.health.entity
             self._probes[watch] = self._lane(
-                lambda: self.ends.primary_client.get_queue_sender(entity), entity, Stage.DIRECT
+                lambda: self.ends.primary_client.get_queue_sender(entity),
+                entity,
+                Stage.DIRECT,
+                partial(self._primary_unheard, watch),
             )
         return self._probes[watch]

@@ -39,6 +39,10 @@ _OUTCOMES: dict[Literal["complete", "abandon"], dict[str, Any]] = {
 }
 
 
+_REJECTED, _MODIFIED = "rejected", "modified"
+_NOT_ALLOWED, _BUSY = b"amqp:not-allowed", b"com.microsoft:server-busy"
+
+
 class Link:
     """A sender or receiver of the SDK, with its connection."""
 
@@ -141,6 +145,7 @@ class EntityLink(Link):
 
     def _opened(self, handler: Any) -> None:
         shorten(handler)
+        read_every_answer(handler)
 
     @property
     def max_batch_bytes(self) -> int:
@@ -165,6 +170,28 @@ class EntityLink(Link):
         )
         await self.sender.send_messages(batch)
         self.last_used = asyncio.get_running_loop().time()
+
+
+def read_every_answer(handler: Any) -> None:
+    """Have a sender's handler read the answers that the SDK cannot read: else the send would wait for one for good.
+
+    It knows *accepted*, and *rejected* with an error of three fields. What a broker released or modified it has not
+    taken, and it may be sent again: as if the broker had said that it is busy.
+    """
+    read: Callable[[Any, Any, Any], Coroutine[Any, Any, None]] = handler._on_send_complete_async
+
+    async def read_any(delivery: Any, reason: Any, state: Any) -> None:
+        try:
+            await read(delivery, reason, state)
+        except LookupError:
+            outcome, fields = next(iter(state.items()))
+            refused = outcome == _REJECTED or (outcome == _MODIFIED and fields[1:2] == [True])
+            told: list[Any] = (fields[0] if outcome == _REJECTED and fields else None) or []
+            condition = told[0] if told else _NOT_ALLOWED if refused else _BUSY
+            why = "the broker cannot take it here" if refused else "the broker gave it back untaken"
+            handler._process_send_error(delivery, condition, told[1] if told[1:] else why)
+
+    handler._on_send_complete_async = read_any
 
 
 class _Always(asyncio.Event):

@@ -4,72 +4,98 @@
 
 import asyncio
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.amqp import AmqpAnnotatedMessage
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
-from pairbus.aio.lane import AbandonedError, Submission, Work
-from pairbus.aio.messages import MessageTypes, check, identified, outgoing, parked, raw, runs, too_large
+from pairbus.aio.attempt import AbandonedError
+from pairbus.aio.lane import Lane, Submission, Work
+from pairbus.aio.messages import MessageTypes, check, id_of, identified, outgoing, parked, raw, runs, sized, too_large
+from pairbus.aio.native.errors import again
+from pairbus.aio.native.lane import NativeLane
 from pairbus.aio.pairing import Pairing
 from pairbus.aio.sdk import STANDARD_BATCH_BYTES, Message, SendTimedOutError, facts, new_batch
 from pairbus.aio.sdk_links import Link
 from pairbus.aio.watch import Seat, Watch
 from pairbus.core.health import HEALTHY
 from pairbus.core.ledger import Kind
-from pairbus.core.sending import TAKEN, Done, Failed, Pause, Sending, ToBacklog, ToPrimary
+from pairbus.core.options import check_timeout
+from pairbus.core.sending import (
+    TAKEN,
+    Done,
+    Failed,
+    Pause,
+    Sending,
+    ToBacklog,
+    ToPrimary,
+    note_primary_failure,
+)
 from pairbus.core.verdict import Cause, ErrorFacts, Verdict
 from pairbus.errors import CancelUnavailableError, FactoryEndedError, SendTimeoutError
 
 if TYPE_CHECKING:
     from pairbus.aio.factory import MessagingFactory
 
+T = TypeVar("T")
+E = TypeVar("E", bound=Exception)
+
 _ENDED: Final = "The handler has already been shutdown. Please use ServiceBusClient to create a new instance."
 """The SDK's own words."""
 
+
+_NAMED: Final = 20
+"""How many missing messages an error names."""
 
 _ONE: Final = (ServiceBusMessage, AmqpAnnotatedMessage, Mapping)
 """What is one message, and not many."""
 
 
 class ParkedSchedule(list[int]):
-    """What :meth:`MessageSender.schedule_messages` returns when the messages were parked (S9).
+    """What :meth:`MessageSender.schedule_messages` returns when messages were parked (S9).
 
-    A parked message keeps its schedule, but only the primary gives sequence numbers: the list is empty, and the
-    messages cannot be cancelled by number.
+    A parked message keeps its schedule, but only the primary gives sequence numbers: parked messages have none, and
+    cannot be cancelled by number. The list has the numbers of the others, the last ones: there are some if the primary
+    came back in the midst of the call.
 
     :ivar messages: how many were parked.
     """
 
-    def __init__(self, messages: int) -> None:
-        super().__init__()
+    def __init__(self, messages: int, numbers: Iterable[int] = ()) -> None:
+        super().__init__(numbers)
         self.messages: Final = messages
 
     def __repr__(self) -> str:
-        return f"ParkedSchedule(messages={self.messages})"
+        return f"ParkedSchedule(messages={self.messages}, numbers={list(self)})"
+
+
+class _GaveUpError(Exception):
+    """The caller's time ended before the attempt did."""
 
 
 @dataclass(eq=False, slots=True)
 class Shipment:
-    """What one call sends, and how much of it is parked already."""
+    """What one call sends."""
 
     messages: tuple[Message, ...]
     kind: Kind = Kind.SEND
-    work: Work[Any] | None = None
-    """What is to be done at the primary; None: the one message is sent."""
+    work: Callable[[Sequence[Message]], Work[Any]] | None = None
+    """Makes what is to be done at the primary with the messages that are missing; None: the one message is sent."""
     result: object = None
     runs: list[Sequence[Message]] | None = None
     """What is still to be parked, one batch each."""
-    parked: int = 0
 
-    def submission(self, deadline: float) -> Submission[Any]:
-        """Return what is to be done at the primary by then."""
-        return Submission(self.kind, self.messages, deadline, self.work, joins=self.work is None)
+    def submission(self, deadline: float, first: int = 0) -> Submission[Any]:
+        """Return what is to be done at the primary by then, with the messages from the first that is missing on."""
+        missing = self.messages[first:]
+        work = None if self.work is None else self.work(missing)
+        return Submission(self.kind, missing, deadline, work, joins=work is None)
 
 
 class MessageSender:
@@ -122,9 +148,11 @@ class MessageSender:
             try:
                 await seat.lane.prepare()
             except Exception as error:
-                if pairing.policy.classify(facts(error, begun=False)) is Verdict.CALLERS:
+                self._check_given_up(error)
+                known = facts(error, begun=False)
+                if pairing.policy.classify(known) is Verdict.CALLERS:
                     raise
-                watch.act(watch.health.attempt_failed(pairing.time()))
+                watch.act(note_primary_failure(watch.health, pairing.policy, known, pairing.time()))
         return self
 
     async def __aexit__(
@@ -170,8 +198,12 @@ class MessageSender:
         if isinstance(message, _ONE):
             shipment = Shipment(messages)
         else:
-            cargo = list(messages) if ready is None else ready
-            shipment = Shipment(messages, work=lambda link: link.sender.send_messages(cargo))
+
+            def send(missing: Sequence[Message]) -> Work[None]:
+                cargo = list(missing) if ready is None or len(missing) < len(messages) else ready
+                return lambda link: link.sender.send_messages(cargo)
+
+            shipment = Shipment(messages, work=send)
         await self._ship(pairing, shipment, timeout)
 
     async def schedule_messages(
@@ -192,11 +224,14 @@ class MessageSender:
         check(scheduled)
         for message in scheduled:
             _schedule(message, schedule_time_utc)
-        shipment = Shipment(
-            scheduled, Kind.SCHEDULE, lambda link: link.sender.schedule_messages(list(scheduled), schedule_time_utc)
-        )
+
+        def schedule(missing: Sequence[Message]) -> Work[list[int]]:
+            return lambda link: link.sender.schedule_messages(list(missing), schedule_time_utc)
+
+        shipment = Shipment(scheduled, Kind.SCHEDULE, schedule)
         outcome = await self._ship(pairing, shipment, timeout)
-        return ParkedSchedule(len(scheduled)) if outcome.parked_in is not None else cast("list[int]", shipment.result)
+        numbers = cast("list[int]", shipment.result or [])
+        return ParkedSchedule(outcome.parked, numbers) if outcome.parked else numbers
 
     async def cancel_scheduled_messages(
         self, sequence_numbers: int | list[int], *, timeout: float | None = None, **kwargs: Any
@@ -212,15 +247,19 @@ class MessageSender:
         watch, seat = self._take_seat(pairing)
         if watch.health.engaged:
             raise CancelUnavailableError(self.entity_name)
-        bound = min(pairing.policy.attempt_timeout, timeout if timeout is not None else pairing.policy.attempt_timeout)
-        await seat.lane.submit(
-            Submission(
-                Kind.CANCEL,
-                (),
-                pairing.time() + bound,
-                lambda link: link.sender.cancel_scheduled_messages(sequence_numbers),
-            )
+        began = pairing.time()
+        submission: Submission[None] = Submission(
+            Kind.CANCEL,
+            (),
+            began + pairing.policy.attempt_timeout,
+            lambda link: link.sender.cancel_scheduled_messages(sequence_numbers),
         )
+        try:
+            await _attempt(seat.lane, submission, None if timeout is None else began + timeout)
+        except _GaveUpError:
+            assert timeout is not None  # noqa: S101 (only a caller's time-out ends like this)
+            late = SendTimeoutError(self.entity_name, timeout, None, maybe_sent=submission.begun)
+            raise SendTimedOutError(late) from None
 
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
         """Make an empty batch, as large as the broker takes it. Paired, that works during an outage too.
@@ -247,8 +286,7 @@ class MessageSender:
             warnings.warn(f"Unsupported keyword args: {kwargs}", stacklevel=3)
         if self._closed:
             raise ValueError(_ENDED)
-        if timeout is not None and timeout <= 0:
-            raise ValueError("The timeout must be greater than 0.")
+        check_timeout(timeout)
         return self._factory.pairing
 
     async def _unpaired(self, work: Callable[[ServiceBusSender], Any]) -> Any:
@@ -268,47 +306,71 @@ class MessageSender:
         watch, seat = self._take_seat(pairing)
         health, policy, started = watch.health, pairing.policy, pairing.time()
         with self._factory.under_way:
-            failed = None
-            if health.state is HEALTHY:
-                failed = await self._to_primary(seat, shipment, policy.deadline(started, started, timeout))
-                if failed is None:
-                    if health.state is not HEALTHY:
-                        watch.act(health.attempt_accepted())
-                    return TAKEN
-            sending = Sending(health, pairing.rotation, seat.choice, policy, pairing.random, started, timeout)
-            if failed is not None:
-                watch.act(sending.primary_failed(failed, pairing.time()))
-            return await self._carry_out(pairing, sending, shipment)
+            if health.state is not HEALTHY:
+                sending = self._sending(pairing, started, timeout, shipment)
+                return await self._carry_out(pairing, sending, shipment)
+            submission = shipment.submission(started + policy.attempt_timeout)
+            try:
+                ends = None if timeout is None else started + timeout
+                shipment.result = await _attempt(seat.lane, submission, ends)
+            except Exception as error:  # noqa: BLE001 (judged by the rules)
+                sending = self._sending(pairing, started, timeout, shipment)
+                self._primary_failed(pairing, sending, submission, error)
+                return await self._carry_out(pairing, sending, shipment)
+            if health.state is not HEALTHY:
+                watch.act(health.attempt_accepted())
+            return TAKEN
+
+    def _sending(self, pairing: Pairing, started: float, timeout: float | None, shipment: Shipment) -> Sending:
+        watch, seat = self._take_seat(pairing)
+        return Sending(
+            watch.health,
+            pairing.rotation,
+            seat.choice,
+            pairing.policy,
+            pairing.random,
+            started,
+            timeout,
+            len(shipment.messages),
+        )
 
     async def _carry_out(self, pairing: Pairing, sending: Sending, shipment: Shipment) -> Done:
         """Carry out the procedure of one send (:class:`~pairbus.core.sending.Sending`), step by step."""
-        watch, seat = self._take_seat(pairing)
-        time = pairing.time
+        watch, _ = self._take_seat(pairing)
         while True:
-            step = sending.step(time())
+            step = sending.step(pairing.time())
             if isinstance(step, ToPrimary):
-                failed = await self._to_primary(seat, shipment, step.deadline)
-                watch.act(sending.primary_accepted() if failed is None else sending.primary_failed(failed, time()))
+                await self._to_primary(pairing, sending, shipment, step)
             elif isinstance(step, Done):
                 return step
             elif isinstance(step, ToBacklog):
                 await self._to_backlog(pairing, sending, shipment, step)
             elif isinstance(step, Pause):
-                self._factory.check_open()  # C2: what is under way may end, but not wait
+                self._check_open(sending)  # C2: what is under way may end, but not wait
                 if await watch.wait(step.until):
                     sending.health_changed()
             else:
-                raise _with_note(step, shipment)
+                raise _explained(step, shipment)
 
-    async def _to_primary(self, seat: Seat, shipment: Shipment, deadline: float) -> ErrorFacts | None:
-        """Try the primary, and return how it has failed, if it has."""
-        submission = shipment.submission(deadline)
+    async def _to_primary(self, pairing: Pairing, sending: Sending, shipment: Shipment, step: ToPrimary) -> None:
+        watch, seat = self._take_seat(pairing)
+        submission = shipment.submission(step.deadline, step.first)
         try:
-            shipment.result = await seat.lane.submit(submission)
+            shipment.result = await _attempt(seat.lane, submission, sending.ends)
         except Exception as error:  # noqa: BLE001 (judged by the rules)
-            self._check_given_up(error)
-            return facts(error, begun=submission.begun)
-        return None
+            self._primary_failed(pairing, sending, submission, error)
+        else:
+            watch.act(sending.primary_accepted())
+
+    def _primary_failed(
+        self, pairing: Pairing, sending: Sending, submission: Submission[Any], error: Exception
+    ) -> None:
+        if isinstance(error, _GaveUpError):
+            sending.gave_up(begun=submission.begun)
+            return
+        known = sized(facts(error, begun=submission.begun), submission.messages)
+        self._check_given_up(error, sending, begun=known.in_doubt)
+        pairing.watch(self.entity_name).act(sending.primary_failed(known, pairing.time()))
 
     async def _to_backlog(self, pairing: Pairing, sending: Sending, shipment: Shipment, step: ToBacklog) -> None:
         lane = pairing.backlog(step.queue)
@@ -317,26 +379,35 @@ class MessageSender:
             pairing.ends.check_secondary()
             if shipment.runs is None:
                 shipment.runs = self._rewrite(shipment.messages, lane.batch_bytes or STANDARD_BATCH_BYTES)
-            while shipment.runs:
-                submission = self._park(shipment.runs[0], step.deadline)
-                try:
-                    await lane.submit(submission)
-                finally:
-                    begun = submission.begun
-                shipment.parked += len(shipment.runs.pop(0))
+            run = shipment.runs[0]
+            submission = self._park(run, step.deadline)
+            try:
+                await _attempt(lane, submission, sending.ends)
+            finally:
+                begun = submission.begun
+        except _GaveUpError:
+            sending.gave_up(begun=begun)
         except Exception as error:  # noqa: BLE001 (judged by the rules)
-            self._check_given_up(error)
-            known = self._understood(facts(error, begun=begun), shipment, lane.batch_bytes)
-            sending.backlog_failed(step.queue, known, pairing.time())
+            known = facts(error, begun=begun)
+            self._check_given_up(error, sending, begun=known.in_doubt)
+            sending.backlog_failed(step.queue, self._understood(known, sending, shipment, lane), pairing.time())
         else:
-            sending.backlog_accepted(step.queue)
+            del shipment.runs[0]
+            sending.backlog_accepted(step.queue, len(run))
 
-    def _check_given_up(self, error: Exception) -> None:
+    def _check_given_up(self, error: Exception, sending: Sending | None = None, *, begun: bool = False) -> None:
         """Tell an attempt that was given up because the sender or the factory has ended from a failure."""
         if isinstance(error, AbandonedError):
-            self._factory.check_open()
+            self._check_open(sending, begun=begun)
             if self._closed:
-                raise ValueError(_ENDED) from error
+                raise _in_doubt(ValueError(_ENDED), sending, begun=begun) from error
+
+    def _check_open(self, sending: Sending | None, *, begun: bool = False) -> None:
+        """Raise if the factory has ended, and tell whether what was sent until then may have arrived (S7)."""
+        try:
+            self._factory.check_open()
+        except FactoryEndedError as error:
+            raise _in_doubt(error, sending, begun=begun) from None
 
     def _rewrite(self, messages: tuple[Message, ...], limit: int) -> list[Sequence[Message]]:
         rewritten = [parked(message, self.entity_name) for message in messages]
@@ -348,16 +419,35 @@ class MessageSender:
         return Submission(Kind.SEND, run, deadline, work, joins=one, destination=self.entity_name)
 
     @staticmethod
-    def _understood(known: ErrorFacts, shipment: Shipment, limit: int | None) -> ErrorFacts:
+    def _understood(known: ErrorFacts, sending: Sending, shipment: Shipment, lane: Lane | NativeLane) -> ErrorFacts:
         """Judge what is ours: a secondary that has ended, and a message that has grown too large (S8)."""
         if isinstance(known.error, FactoryEndedError):
             return ErrorFacts(Cause.CONNECTION, known.error, begun=False)
         if known.cause is not Cause.TOO_LARGE or not shipment.runs or len(shipment.runs[0]) != 1:
             return known
-        index = shipment.parked
-        error = too_large(shipment.messages[index], shipment.runs[0][0], limit or STANDARD_BATCH_BYTES)
+        limit = lane.batch_bytes or STANDARD_BATCH_BYTES
+        error = too_large(shipment.messages[sending.parked], shipment.runs[0][0], limit)
         error.__cause__ = known.error
         return ErrorFacts(known.cause, error)
+
+
+async def _attempt(lane: Lane | NativeLane, submission: Submission[T], ends: float | None) -> T:
+    """Have something done, and wait for it until the caller's time ends.
+
+    :raises _GaveUpError: the caller's time ended first. What was begun goes on; what was not is withdrawn.
+    """
+    if ends is None or ends >= submission.deadline:
+        return await lane.submit(submission)
+    bound = asyncio.timeout_at(ends)
+    try:
+        async with bound:
+            return await lane.submit(submission)
+    except TimeoutError:
+        if not bound.expired():
+            raise
+        if submission.future.done() and not submission.future.cancelled():
+            return submission.future.result()  # it was answered just in time
+        raise _GaveUpError from None
 
 
 def _schedule(message: Message, at: datetime) -> None:
@@ -370,10 +460,27 @@ def _schedule(message: Message, at: datetime) -> None:
         amqp.annotations = annotations
 
 
-def _with_note(failed: Failed, shipment: Shipment) -> BaseException:
+def _in_doubt(error: E, sending: Sending | None, *, begun: bool) -> E:
+    """Let an error know whether messages of its send may have arrived (S7); the SDK's errors have no such field."""
+    error.__dict__["maybe_sent"] = begun or (sending is not None and sending.in_doubt)
+    return error
+
+
+def _explained(failed: Failed, shipment: Shipment) -> BaseException:
+    """Return the error of a send, which knows whether its messages may have arrived, and names those missing (S14)."""
     error = failed.error
     if isinstance(error, SendTimeoutError):
         error = SendTimedOutError(error)
-    if shipment.parked:
-        error.add_note(f"{shipment.parked} of {len(shipment.messages)} messages were parked before it failed")
+    elif isinstance(error, ServiceBusError):  # which other sends may have met, too, that are not in doubt
+        error = again(error).with_traceback(error.__traceback__)
+    elif isinstance(error, TimeoutError):  # of an attempt: the caller expects what the SDK raises
+        late, error = error, OperationTimeoutError(message=str(error))
+        error.__cause__ = late
+    error.__dict__["maybe_sent"] = failed.in_doubt
+    if failed.parked:
+        missing = [str(id_of(message)) for message in shipment.messages[failed.parked :]]
+        error.add_note(
+            f"{failed.parked} of {len(shipment.messages)} messages were parked before it failed, and are not to be "
+            f"sent again; missing are: {', '.join(missing[:_NAMED])}{' …' if len(missing) > _NAMED else ''}"
+        )
     return error

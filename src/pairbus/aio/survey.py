@@ -16,7 +16,7 @@ from pairbus.aio.backlog import MANAGEMENT_SECONDS
 from pairbus.aio.browsing import browse
 from pairbus.aio.relabel import read
 from pairbus.core.envelope import PATH
-from pairbus.core.naming import backlog_index, backlog_paths, extra_backlog_paths
+from pairbus.core.naming import backlog_index, backlog_path
 
 LOOK_AT: Final = 1000
 
@@ -98,10 +98,11 @@ async def survey(
     async def find() -> None:
         async for each in manager.list_queues_runtime_properties():
             path = each.name or ""
-            if backlog_index(path, primary) is not None:
+            index = backlog_index(path, primary)
+            if index is not None:
                 found[path] = BacklogSurvey(
                     path,
-                    is_extra=bool(extra_backlog_paths([path], primary, count)),
+                    is_extra=index >= count,
                     active=each.active_message_count or 0,
                     dead_lettered=each.dead_letter_message_count or 0,
                     size_in_bytes=each.size_in_bytes or 0,
@@ -109,10 +110,11 @@ async def survey(
 
     await within(MANAGEMENT_SECONDS, find())
     looked = await asyncio.gather(*(_looked_at(client, queue, look_at) for queue in found.values()))
-    there = {path.lower() for path in found}
+    there = {backlog_index(path, primary) for path in found}
+    prefix = backlog_path(primary, 0).removesuffix("0")
     return Survey(
         sorted(looked, key=lambda queue: backlog_index(queue.path, primary) or 0),
-        [path for path in backlog_paths(primary, count) if path.lower() not in there],
+        [f"{prefix}{index}" for index in range(count) if index not in there],
     )
 
 

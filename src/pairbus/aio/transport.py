@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Literal, Protocol, TypeAlias
 
 from pairbus.aio.relabel import relabelled
+from pairbus.amqp import AmqpError
 from pairbus.amqp.message import Message
 from pairbus.core.burst import Parked
 from pairbus.core.envelope import Label
@@ -27,7 +28,15 @@ class Received(Parked):
 
     payload: bytes
     locked_until: datetime
-    enqueued_at: datetime | None
+
+    @property
+    def message_id(self) -> object:
+        """The id that its sender gave it, read from the payload each time; None: it has none that can be read."""
+        try:
+            properties = Message(self.payload).properties()
+        except AmqpError:
+            return None
+        return None if properties is None else properties.message_id
 
     def restored(self, label: Label, now: datetime) -> bytes:
         """Encode it with the label that it had before it was parked, as its sender would send it now."""

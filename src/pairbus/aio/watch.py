@@ -47,6 +47,8 @@ class Watch:
         """When the state began, by the loop's clock; None: healthy from the beginning."""
         self.demands_sessions = False
         """Whether the entity has refused a ping without a session (G4)."""
+        self.left_behind: Lane | NativeLane | None = None
+        """A link whose sender was closed while an attempt was under way: how it ends tells of the entity's health."""
         self._chores = chores
         self._ping = ping
         self._tell = turned

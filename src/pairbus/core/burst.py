@@ -7,6 +7,7 @@ independent of each other. The drivers, in the application, on Spark and in the 
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from operator import attrgetter
 from typing import Generic, TypeAlias, TypeVar
 
@@ -20,20 +21,32 @@ _size = attrgetter("size")
 
 EARLIER_PAUSE = 1.0
 """How long, in seconds, a message waits before it is looked at whether the earlier ones of its session are gone."""
+REMEMBERED = 100_000
+"""How many messages are remembered that were sent and could not be completed."""
+REMEMBERED_SECONDS = 24 * 3600.0
+"""For how long they are remembered. A message comes back when its lock ends, or when its queue can be reached again."""
 
 
 @dataclass(slots=True)
 class Parked:
     """One message of a backlog queue.
 
+    :ivar sequence_number: counts from 1 again in a queue that was deleted and created again.
     :ivar size: its encoded size in bytes.
+    :ivar enqueued_at: when the backlog queue took it, if the broker says so.
     """
 
     sequence_number: int
     label: Label
     size: int = 0
     partition_key: str | None = None
+    enqueued_at: datetime | None = None
     _routed: Deliver | DeadLetter | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def message_id(self) -> object:
+        """The id that its sender gave it, of whatever type; None: it has none, or that is not known."""
+        return None
 
     @property
     def routed(self) -> Deliver | DeadLetter:
@@ -173,6 +186,53 @@ class Shelf:
         return len(self._until) >= self.room
 
 
+class RememberedMessages:
+    """Messages of one backlog queue that a syphon remembers from one burst to the next.
+
+    A sequence number does not identify a message: in a queue that is deleted and created again the numbers begin at 1
+    again, and a new message would be taken for the one that had its number in the old queue. Completed because that
+    one was sent, it would be lost. So a message is the same only if its sequence number, its enqueued time and its
+    message id are all the same. One with neither a time nor an id is not remembered: sent twice is better than lost.
+
+    :param most: how many are remembered; the ones that were added first are forgotten first.
+    :param seconds: for how long each is remembered.
+    """
+
+    def __init__(self, most: int = REMEMBERED, seconds: float = REMEMBERED_SECONDS) -> None:
+        self._most = most
+        self._seconds = seconds
+        self._known: dict[tuple[int, datetime | None], tuple[object, float]] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def add(self, messages: Iterable[Parked], now: float) -> None:
+        """Remember messages from now on."""
+        for message in messages:
+            message_id = message.message_id
+            if message.enqueued_at is None and message_id is None:
+                continue
+            self.discard(message)
+            self._known[message.sequence_number, message.enqueued_at] = message_id, now + self._seconds
+        self._forget_the_first(now)
+
+    def has(self, message: Parked, now: float) -> bool:
+        """Tell whether this very message is remembered."""
+        known = self._known.get((message.sequence_number, message.enqueued_at))
+        return known is not None and known[1] > now and known[0] == message.message_id
+
+    def discard(self, message: Parked) -> None:
+        """Forget a message, if it is remembered."""
+        self._known.pop((message.sequence_number, message.enqueued_at), None)
+
+    def _forget_the_first(self, now: float) -> None:
+        while self._known:
+            first = next(iter(self._known))
+            if len(self._known) <= self._most and self._known[first][1] > now:
+                return
+            del self._known[first]
+
+
 _Session: TypeAlias = tuple[str, str]
 
 
@@ -185,7 +245,7 @@ def plan(
     burst: Iterable[P],
     *,
     others: Iterable[Parked] = (),
-    sent_before: Collection[int] = (),
+    sent_before: RememberedMessages | None = None,
     destinations: Destinations,
     batch_limit: int,
     now: float,
@@ -195,7 +255,7 @@ def plan(
     :param others: what a browse of the queue shows beside the burst, up to the burst's last message: messages
         under another syphon's lock, or under that of one that crashed. A message of a session waits for the
         earlier ones of its session, whoever has them (Y5).
-    :param sent_before: sequence numbers of messages that this syphon has sent and not yet completed.
+    :param sent_before: the messages that this syphon has sent and not yet completed.
     """
     messages = sorted(burst, key=_sequence_number)
     earliest = _earliest(others, set(map(_sequence_number, messages))) if others else {}
@@ -204,7 +264,7 @@ def plan(
     lanes: dict[tuple[str, str | None, str | None], Lane[P]] = {}
     last: tuple[Deliver, str | None, Lane[P]] | None = None
     for message in messages:
-        if sent_before and message.sequence_number in sent_before:
+        if sent_before and sent_before.has(message, now):
             done.append(message)
             continue
         routed = message.routed

@@ -103,6 +103,10 @@ class EntityHealth:
         self.state = State.HEALTHY
         self.wake_at: float | None = None
         """When :meth:`tick` has something to do; None: not before something else happens."""
+        self.last_failure: BaseException | None = None
+        """What the last attempt or ping failed with, since the entity was last healthy."""
+        self.ping_bytes = 0
+        """How large a ping must be to prove that the entity takes messages: as large as the one that did not fit."""
         self._failover_interval = failover_interval
         self._ping_interval = ping_interval
         self._pinged_at: float | None = None
@@ -117,10 +121,19 @@ class EntityHealth:
         actions = self._move(Event.ATTEMPT_ACCEPTED)
         if self.state is State.HEALTHY:
             self.wake_at = None
+            self._forget_failures()
         return actions
 
-    def attempt_failed(self, now: float) -> tuple[Action, ...]:
-        """Note that an attempt at the primary met an outage failure."""
+    def attempt_failed(
+        self, now: float, error: BaseException | None = None, *, did_not_fit: int = 0
+    ) -> tuple[Action, ...]:
+        """Note that an attempt at the primary met an outage failure.
+
+        :param did_not_fit: the size of what a full entity had no room for, in bytes. Where a small ping still fits and
+            the message does not, a small ping would end failover, only for the next message to engage it again.
+        """
+        self.last_failure = error
+        self.ping_bytes = max(self.ping_bytes, did_not_fit)
         was = self.state
         actions = self._move(Event.ATTEMPT_FAILED)
         if was is State.HEALTHY:
@@ -142,10 +155,12 @@ class EntityHealth:
     def ping_accepted(self) -> tuple[Action, ...]:
         """Note that the primary took a ping."""
         self._ping_ended(Event.PING_ACCEPTED)
+        self._forget_failures()
         return self._move(Event.PING_ACCEPTED)
 
-    def ping_failed(self, now: float) -> tuple[Action, ...]:
+    def ping_failed(self, now: float, error: BaseException | None = None) -> tuple[Action, ...]:
         """Note that the primary did not take a ping, for whatever reason."""
+        self.last_failure = error
         pinged_at = self._ping_ended(Event.PING_FAILED)
         self.wake_at = max(now, pinged_at + self._ping_interval)
         return self._move(Event.PING_FAILED)
@@ -155,6 +170,9 @@ class EntityHealth:
             raise IllegalMoveError(self.state, event)
         pinged_at, self._pinged_at = self._pinged_at, None
         return pinged_at
+
+    def _forget_failures(self) -> None:
+        self.last_failure, self.ping_bytes = None, 0
 
     def _move(self, event: Event) -> tuple[Action, ...]:
         try:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal, Protocol, TypeAlias, get_args
+from typing import Final, Literal, Protocol, TypeAlias, cast, get_args
 
 from pairbus.core.naming import same_namespace
 from pairbus.core.verdict import Classify, verdict_of
@@ -99,6 +99,23 @@ class SendAvailabilityPairedNamespaceOptions:
         put("syphon_transport", _one_of("syphon_transport", syphon_transport, get_args(TransportName)))
         put("on_outage", _one_of("on_outage", on_outage, ("hold", "raise")))
         put("classify", _callable("classify", classify))
+
+
+LONGEST_TIMEOUT: Final = 4_294_967
+"""The longest time-out of a send, in seconds (seven weeks): threads cannot wait longer on every platform."""
+
+
+def check_timeout(timeout: object) -> None:
+    """Refuse what is no time-out of a send, before anything is sent.
+
+    :raises OptionError: it is neither None nor a number of seconds greater than 0 that a thread can wait for.
+    """
+    if timeout is None:
+        return
+    is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if not is_number or not 0 < cast("float", timeout) <= LONGEST_TIMEOUT:  # also refuses nan
+        valid = f"a number of seconds greater than 0, at most {LONGEST_TIMEOUT}, or None for no time-out"
+        raise OptionError("timeout", timeout, valid)
 
 
 def check_pairing(

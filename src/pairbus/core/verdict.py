@@ -156,12 +156,14 @@ class ErrorFacts:
     :ivar error: the error itself, to be raised as it is where the caller is to have it.
     :ivar retry_after: how long the broker asked to be left alone, if it did.
     :ivar begun: whether anything may have been sent: not when no connection came about.
+    :ivar did_not_fit: how many bytes the entity had no room for, if it was full.
     """
 
     cause: Cause
     error: BaseException
     retry_after: timedelta | None = None
     begun: bool = True
+    did_not_fit: int = 0
 
     @property
     def in_doubt(self) -> bool:

@@ -1,10 +1,11 @@
 """Simulated brokers: queues with peek-lock semantics, behind a network that can fail in every way."""
 
 import enum
+import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import TypeVar, cast
 
@@ -18,6 +19,7 @@ from pairbus.simulate.kernel import TIMED_OUT, Future, Kernel, Running, Wait
 T = TypeVar("T")
 
 LOCK_SECONDS = 60.0
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 _ROUNDING = 1e-6
 """A lock is looked at just when it runs out, and a clock that was set adds up a little differently."""
@@ -33,9 +35,13 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Which message of which backlog queue a delivery came from. Only the checker sees it."""
+    """Which message of which backlog queue a delivery came from. Only the checker sees it.
+
+    :ivar creation: how often the queue had been created by then.
+    """
 
     queue: str
+    creation: int
     sequence_number: int
 
 
@@ -46,6 +52,8 @@ class Locked:
     sequence_number: int
     token: int
     message: Message
+    enqueued_at: datetime
+    origin: Origin
 
 
 class FaultKind(enum.Enum):
@@ -55,10 +63,12 @@ class FaultKind(enum.Enum):
     SILENT = "connections accepted, nothing answered"
     CUT = "connections cut after the broker has accepted"
     ANSWERS_LOST = "answers lost after the broker has accepted"
+    SETTLEMENTS_LOST = "links lost after the broker has settled a message"
     SLOW = "slow"
     BROKEN = "internal errors"
     BUSY = "throttled"
     FULL = "full"
+    NEARLY_FULL = "full, but for messages without a body"
     DISABLED = "disabled"
     DENIED = "access denied"
     GONE = "deleted"
@@ -68,13 +78,19 @@ REPLIES = {
     FaultKind.BROKEN: Cause.INTERNAL,
     FaultKind.BUSY: Cause.BUSY,
     FaultKind.FULL: Cause.FULL,
+    FaultKind.NEARLY_FULL: Cause.FULL,
     FaultKind.DISABLED: Cause.DISABLED,
     FaultKind.DENIED: Cause.UNAUTHORIZED,
     FaultKind.GONE: Cause.NOT_FOUND,
 }
 """Faults that are an answer."""
 
-ONLY_SENDS = frozenset({FaultKind.FULL, FaultKind.DISABLED, FaultKind.GONE})
+ONLY_SENDS = frozenset({FaultKind.FULL, FaultKind.NEARLY_FULL, FaultKind.DISABLED, FaultKind.GONE})
+_SENDS = frozenset({Kind.SEND, Kind.PING})
+_SETTLEMENTS = frozenset({Kind.COMPLETE, Kind.ABANDON, Kind.DEAD_LETTER})
+
+MESSAGE_BYTES = 1000
+"""How large every simulated message is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +102,14 @@ class Fault:
     begins: float
     ends: float
 
-    def hits(self, entity: str, kind: Kind, now: float) -> bool:
+    def hits(self, entity: str, kind: Kind, now: float, size: int = MESSAGE_BYTES) -> bool:
         """Tell whether an operation on an entity meets this fault."""
         return (
             self.begins <= now < self.ends
             and (self.entity is None or self.entity == entity_key(entity))
-            and (self.kind not in ONLY_SENDS or kind in (Kind.SEND, Kind.PING))
+            and (self.kind not in ONLY_SENDS or kind in _SENDS)
+            and (self.kind is not FaultKind.SETTLEMENTS_LOST or kind in _SETTLEMENTS)
+            and (self.kind is not FaultKind.NEARLY_FULL or size > 0)
         )
 
 
@@ -101,7 +119,8 @@ class SimulatedError(Exception):
 
 def facts(cause: Cause, text: str, retry_after: timedelta | None = None) -> ErrorFacts:
     """Make the facts of a simulated error."""
-    return ErrorFacts(cause, SimulatedError(text), retry_after)
+    did_not_fit = MESSAGE_BYTES if cause is Cause.FULL else 0
+    return ErrorFacts(cause, SimulatedError(text), retry_after, did_not_fit=did_not_fit)
 
 
 @dataclass(slots=True)
@@ -113,29 +132,42 @@ class _Lock:
 class Queue:
     """A queue with peek-lock semantics. A message keeps its place until it is settled."""
 
-    def __init__(self, path: str, namespace: "Namespace") -> None:
+    def __init__(self, path: str, namespace: "Namespace", creation: int = 1) -> None:
         self.path = path
+        self.creation = creation
         self.messages: dict[int, Message] = {}
         self.dead_letters: list[tuple[int, Message, DeadLetter]] = []
         self._namespace = namespace
         self._locks: dict[int, _Lock] = {}
-        self._waiting: list[tuple[Future[Sequence[Locked]], int]] = []
+        self._enqueued_at: dict[int, datetime] = {}
+        self._waiting: list[tuple[Future[Sequence[Locked] | ErrorFacts], int]] = []
         self._next_sequence_number = 1
-        self._next_token = 1
 
-    def send(self, messages: Sequence[Message]) -> list[int]:
-        """Store messages and return their sequence numbers."""
-        numbers: list[int] = []
+    def send(self, messages: Sequence[Message]) -> list[Origin]:
+        """Store messages and return where they are."""
+        origins: list[Origin] = []
         for message in messages:
-            numbers.append(self._next_sequence_number)
-            self.messages[self._next_sequence_number] = message
+            number = self._next_sequence_number
+            origins.append(self.origin(number))
+            self.messages[number] = message
+            self._enqueued_at[number] = EPOCH + timedelta(seconds=self._namespace.wall)
             self._next_sequence_number += 1
         self._serve()
-        return numbers
+        return origins
 
-    def receive(self, most: int, wait: float) -> Future[Sequence[Locked]]:
+    def origin(self, number: int) -> Origin:
+        """Return what tells a message of this queue from all others."""
+        return Origin(self.path, self.creation, number)
+
+    def end(self) -> None:
+        """Be deleted: receivers that wait are told so."""
+        waiting, self._waiting = self._waiting, []
+        for future, _ in waiting:
+            future.resolve(facts(Cause.NOT_FOUND, f"{self.path}: deleted"))
+
+    def receive(self, most: int, wait: float) -> Future[Sequence[Locked] | ErrorFacts]:
         """Lock the first messages that nobody has locked, waiting for one if need be."""
-        future = Future[Sequence[Locked]]()
+        future = Future[Sequence[Locked] | ErrorFacts]()
         self._waiting.append((future, most))
         self._serve()
         self._namespace.kernel.after(wait, lambda: future.resolve(()))
@@ -207,9 +239,11 @@ class Queue:
             self._waiting.pop(0)
             locked: list[Locked] = []
             for number in free:
-                self._lock(number, self._next_token)
-                locked.append(Locked(number, self._next_token, self.messages[number]))
-                self._next_token += 1
+                token = next(self._namespace.tokens)
+                self._lock(number, token)
+                locked.append(
+                    Locked(number, token, self.messages[number], self._enqueued_at[number], self.origin(number))
+                )
             future.resolve(locked)
 
 
@@ -224,6 +258,7 @@ class Namespace:
     queues: dict[str, Queue] = field(default_factory=dict[str, Queue])
     clock_offset: float = 0.0
     operations: Counter[Kind] = field(default_factory=Counter[Kind])
+    tokens: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     @property
     def wall(self) -> float:
@@ -236,6 +271,12 @@ class Namespace:
         for queue in self.queues.values():
             queue.clock_stepped()
 
+    def recreate(self, path: str) -> None:
+        """Delete a queue and create it again: it is empty, its sequence numbers begin at 1, and all locks are gone."""
+        old = self[path]
+        self.queues[entity_key(path)] = Queue(path, self, old.creation + 1)
+        old.end()
+
     def __getitem__(self, path: str) -> Queue:
         """Return a queue, making it where there is none."""
         key = entity_key(path)
@@ -244,21 +285,27 @@ class Namespace:
         return self.queues[key]
 
     def call(
-        self, path: str, kind: Kind, operation: Callable[[Queue], T | ErrorFacts | Future[T]], deadline: float
+        self,
+        path: str,
+        kind: Kind,
+        operation: Callable[[Queue], T | ErrorFacts | Future[T]],
+        deadline: float,
+        *,
+        size: int = MESSAGE_BYTES,
     ) -> Running[T | ErrorFacts]:
         """Have the broker carry out an operation, over the network, and return its answer or an error's facts.
 
         A request that is on its way arrives whatever becomes of whoever sent it.
         """
         answer = Future[T | ErrorFacts]()
-        fault = self._fault(path, kind)
+        fault = self._fault(path, kind, size)
         slow = fault is not None and fault.kind is FaultKind.SLOW
 
         def latency() -> float:
             return self.random.uniform(0.5, 12.0) if slow else self.random.uniform(0.001, 0.02)
 
         def give(result: T | ErrorFacts) -> None:
-            if fault is not None and fault.kind is FaultKind.CUT:
+            if fault is not None and fault.kind in (FaultKind.CUT, FaultKind.SETTLEMENTS_LOST):
                 result = facts(Cause.CONNECTION, f"{self.name}: connection reset")
             elif fault is not None and fault.kind is FaultKind.ANSWERS_LOST:
                 return
@@ -282,9 +329,9 @@ class Namespace:
         result = yield Wait(answer, deadline)
         return facts(Cause.TIMEOUT, f"{self.name}/{path}: no answer") if result is TIMED_OUT else result
 
-    def _fault(self, path: str, kind: Kind) -> Fault | None:
+    def _fault(self, path: str, kind: Kind, size: int) -> Fault | None:
         now = self.kernel.now
-        return next((fault for fault in self.faults if fault.hits(path, kind, now)), None)
+        return next((fault for fault in self.faults if fault.hits(path, kind, now, size)), None)
 
     def _refuse(self, path: str, fault: Fault) -> ErrorFacts:
         told = timedelta(seconds=self.random.choice((1, 4))) if fault.kind is FaultKind.BUSY else None

@@ -13,12 +13,14 @@ from pairbus.core.naming import entity_key
 from pairbus.core.routing import DeadLetter, DeadLetterReason
 from pairbus.core.sending import Done, Failed
 from pairbus.core.verdict import Cause, ErrorFacts
-from pairbus.simulate.brokers import Message, Origin
+from pairbus.errors import BacklogUnavailableError
+from pairbus.simulate.brokers import Fault, Message, Origin
 from pairbus.simulate.kernel import Kernel
 
 _TOLERANCE = 1e-6
 _OUTAGES = (Cause.TIMEOUT, Cause.CONNECTION, Cause.INTERNAL, Cause.DISABLED, Cause.FULL)
 _SHORTEST_COOL_DOWN = 8.0  # 10 s less 20 % jitter
+_BETWEEN_TRIES = 3.0  # 2 s at most, and the time that an answer takes
 
 
 class Fate(enum.Enum):
@@ -69,6 +71,7 @@ class Checker:
     failover_interval: float
     ping_interval: float
     attempt_timeout: float
+    secondary_faults: Sequence[Fault] = ()
     violations: list[Violation] = field(default_factory=list[Violation])
     sent: dict[str, _Sent] = field(default_factory=dict[str, _Sent])
     arrivals: Counter[str] = field(default_factory=Counter[str])
@@ -106,10 +109,17 @@ class Checker:
         """A client is about to send a message."""
         self.sent[message.id] = _Sent(message, entity)
 
-    def ended(self, message: Message, outcome: Done | Failed) -> None:
-        """A client was told how its send ended."""
+    def ended(self, message: Message, outcome: Done | Failed, *, parked: bool) -> None:
+        """A client was told how its send ended, and whether this message was parked before that."""
         failed = Fate.UNKNOWN if outcome.in_doubt else Fate.REFUSED
-        self.sent[message.id].fate = Fate.ACCEPTED if isinstance(outcome, Done) else failed
+        self.sent[message.id].fate = Fate.ACCEPTED if parked or isinstance(outcome, Done) else failed
+        if isinstance(outcome, Failed) and isinstance(outcome.error, BacklogUnavailableError):
+            self._check_unavailable(message)
+
+    def _check_unavailable(self, message: Message) -> None:
+        since = self.kernel.now - self.attempt_timeout - _BETWEEN_TRIES
+        if not any(fault.begins <= self.kernel.now and fault.ends >= since for fault in self.secondary_faults):
+            self.broken("S13", message.id, f"{message.id} was not parked, and the secondary took messages meanwhile")
 
     def client_crashed(self, client: str, sending: Iterable[Message]) -> None:
         """A client crashed, in the middle of these sends."""
@@ -126,32 +136,39 @@ class Checker:
                 "S3, S4", message.id, f"{client} sends to {entity}, for which failover engaged at {engaged_at:.3f} s"
             )
 
-    def primary_answered(self, client: str, entity: str, message: Message, answer: ErrorFacts | None) -> None:
+    def primary_answered(
+        self, client: str, entity: str, messages: Iterable[Message], answer: ErrorFacts | None
+    ) -> None:
         """An application's send to the primary has ended."""
         outage = self._outage(client, entity)
         if answer is not None:
-            self._note_doubt(message, answer)
+            self._note_doubt(messages, answer)
             if answer.cause in _OUTAGES and outage.failing_since is None:
                 outage.failing_since = self.kernel.now
         elif not self._is_engaged(client, entity):
             outage.failing_since = None
 
-    def to_backlog(self, client: str, entity: str, queue: str, message: Message) -> None:
-        """An application's send goes to a backlog queue."""
+    def to_backlog(self, client: str, entity: str, queue: str, message: Message, queues: Sequence[str]) -> None:
+        """An application's send goes to a backlog queue, one of these."""
         engaged_at = self._engaged_at(client, entity)
         if engaged_at is None or self.kernel.now < engaged_at - _TOLERANCE:
             self.broken("S3", message.id, f"{client} parks a message for {entity}, which is not failing over")
-        if self.kernel.now < self._barred.get((client, queue), 0.0) - _TOLERANCE:
+        barred = {name for name in queues if self.kernel.now < self._barred.get((client, name), 0.0) - _TOLERANCE}
+        if queue in barred and len(barred) < len(queues):  # S13: unless all of them are
             self.broken("S5", message.id, f"{client} uses {queue}, which it pulled from the rotation a moment ago")
 
-    def backlog_answered(self, client: str, queue: str, message: Message, answer: ErrorFacts | None) -> None:
-        """An application's send to a backlog queue has ended."""
+    def backlog_answered(
+        self, client: str, queue: str, messages: Iterable[Message], answer: ErrorFacts | None, began: float
+    ) -> None:
+        """An application's send to a backlog queue has ended, which began then."""
+        is_news = began >= self._barred.get((client, queue), 0.0) - _SHORTEST_COOL_DOWN - _TOLERANCE
         if answer is None:
+            if is_news:
+                self._barred.pop((client, queue), None)
             return
-        self._note_doubt(message, answer)
-        now = self.kernel.now
-        if answer.cause is not Cause.BUSY and now >= self._barred.get((client, queue), 0.0):
-            self._barred[client, queue] = now + _SHORTEST_COOL_DOWN
+        self._note_doubt(messages, answer)
+        if answer.cause is not Cause.BUSY and is_news:
+            self._barred[client, queue] = self.kernel.now + _SHORTEST_COOL_DOWN
 
     def pinged(self, client: str, entity: str) -> None:
         """A client pings an entity."""
@@ -174,10 +191,9 @@ class Checker:
 
     # What brokers do
 
-    def parked(self, queue: str, numbers: Iterable[int], messages: Iterable[Message]) -> None:
+    def parked(self, origins: Iterable[Origin], messages: Iterable[Message]) -> None:
         """A backlog queue has stored messages."""
-        for number, message in zip(numbers, messages, strict=True):
-            self._stored[Origin(queue, number)] = message
+        self._stored.update(zip(origins, messages, strict=True))
 
     def arrived(self, entity: str, message: Message, origin: Origin | None) -> None:
         """A destination has stored a message, which came from a backlog queue or, with None, directly."""
@@ -197,7 +213,7 @@ class Checker:
         if session is None:
             return
         for other in self._delivered:
-            if other.queue == origin.queue and other.sequence_number > origin.sequence_number:
+            if other.queue == origin.queue and _place(other) > _place(origin):
                 later = self.sent.get(self._stored[other].id)
                 if (
                     later is not None
@@ -206,12 +222,11 @@ class Checker:
                 ):
                     self.broken("Y5", message.id, f"{message.id} arrived after {later.message.id} of its session")
 
-    def completed(self, queue: str, number: int) -> None:
+    def completed(self, origin: Origin) -> None:
         """A message was removed from a backlog queue."""
-        origin = Origin(queue, number)
         if origin not in self._delivered:
             about = self._stored[origin].id
-            self.broken("Y1", about, f"{about} was removed from {queue} before any broker had accepted it")
+            self.broken("Y1", about, f"{about} was removed from {origin.queue} before any broker had accepted it")
 
     def dead_lettered(self, message: Message, ruling: DeadLetter, *, allowed: bool) -> None:
         """A message was moved to a backlog queue's dead-letter queue."""
@@ -233,11 +248,11 @@ class Checker:
         elif (syphon, message.id) not in self._settled:  # it cannot complete twice what it sent twice for no reason
             self._may_repeat.add(message.id)
 
-    def carry_failed(self, syphon: str, messages: Iterable[Message], answer: ErrorFacts) -> None:
+    def carry_failed(self, syphon: str, messages: Sequence[Message], answer: ErrorFacts) -> None:
         """A syphon was told that a destination did not take messages."""
         for message in messages:
             self._carried[syphon].discard(message.id)
-            self._note_doubt(message, answer)
+        self._note_doubt(messages, answer)
 
     def syphon_crashed(self, syphon: str) -> None:
         """A syphon crashed; what it had sent and not completed will be sent again."""
@@ -270,9 +285,9 @@ class Checker:
         for about in self.foreign - self._dead.keys():
             self.broken("Y3", about, f"{about} has no destination and was not dead-lettered")
 
-    def _note_doubt(self, message: Message, answer: ErrorFacts) -> None:
+    def _note_doubt(self, messages: Iterable[Message], answer: ErrorFacts) -> None:
         if answer.in_doubt:
-            self._may_repeat.add(message.id)
+            self._may_repeat.update(message.id for message in messages)
 
     def _outage(self, client: str, entity: str) -> _Outage:
         return self._outages[client, entity_key(entity)]
@@ -284,3 +299,7 @@ class Checker:
     def _is_engaged(self, client: str, entity: str) -> bool:
         engaged_at = self._engaged_at(client, entity)
         return engaged_at is not None and self.kernel.now >= engaged_at
+
+
+def _place(origin: Origin) -> tuple[int, int]:
+    return origin.creation, origin.sequence_number

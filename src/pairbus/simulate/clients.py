@@ -1,6 +1,6 @@
 """Simulated applications: senders and pings, driven by the rules of ``core/``."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -9,7 +9,18 @@ from pairbus.core.health import Action, EntityHealth, HealthBook
 from pairbus.core.ledger import Kind
 from pairbus.core.naming import entity_key
 from pairbus.core.rotation import Rotation
-from pairbus.core.sending import BacklogChoice, Done, Failed, Pause, Sending, SendPolicy, ToBacklog, ToPrimary
+from pairbus.core.sending import (
+    BacklogChoice,
+    Done,
+    Failed,
+    Pause,
+    Sending,
+    SendPolicy,
+    ToBacklog,
+    ToPrimary,
+    note_backlog_failure,
+    note_primary_failure,
+)
 from pairbus.core.verdict import ErrorFacts
 from pairbus.simulate.brokers import Message, Namespace
 from pairbus.simulate.checker import Checker
@@ -26,6 +37,7 @@ from pairbus.simulate.history import (
     History,
 )
 from pairbus.simulate.kernel import TIMED_OUT, Future, Kernel, Process, Running, Wait
+from pairbus.simulate.setting import SenderSetting
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +69,9 @@ class Client:
         self._turned: dict[str, Future[None]] = {}
         self._sending: list[Message] = []
 
-    def start_sender(
-        self, entity: str, messages: Iterable[Message], gap: float, timeout: float | None, *, starts: float = 0.0
-    ) -> None:
-        """Have a sender of its own send messages one after the other."""
-        self.processes.append(self._pair.kernel.spawn(self._send_all(entity, messages, gap, timeout, starts)))
+    def start_sender(self, setting: SenderSetting) -> None:
+        """Have a sender of its own send messages one after the other, or so many together."""
+        self.processes.append(self._pair.kernel.spawn(self._send_all(setting)))
 
     def crash(self) -> None:
         """End the application where it stands."""
@@ -77,19 +87,20 @@ class Client:
         """Whether all sends have ended."""
         return not any(process.alive for process in self.processes)
 
-    def _send_all(
-        self, entity: str, messages: Iterable[Message], gap: float, timeout: float | None, starts: float
-    ) -> Running[None]:
-        yield starts
+    def _send_all(self, setting: SenderSetting) -> Running[None]:
+        yield setting.starts
         choice = BacklogChoice()
-        for message in messages:
-            yield self._random.expovariate(1 / gap)
-            self._pair.checker.created(message, entity)
-            self._sending.append(message)
-            outcome = yield from self._send(entity, message, choice, timeout)
-            self._sending.remove(message)
-            self._pair.checker.ended(message, outcome)
-            self._tell(message, outcome)
+        for first in range(0, len(setting.messages), setting.batch):
+            messages = setting.messages[first : first + setting.batch]
+            yield self._random.expovariate(1 / setting.gap)
+            for message in messages:
+                self._pair.checker.created(message, setting.entity)
+            self._sending.extend(messages)
+            outcome = yield from self._send(setting.entity, messages, choice, setting.timeout)
+            for index, message in enumerate(messages):
+                self._sending.remove(message)
+                self._pair.checker.ended(message, outcome, parked=index < outcome.parked)
+                self._tell(message, outcome)
 
     def _tell(self, message: Message, outcome: Done | Failed) -> None:
         match outcome:
@@ -101,17 +112,20 @@ class Client:
                 self._pair.history.add(self.name, NOT_SENT, message.id, error)
 
     def _send(
-        self, entity: str, message: Message, choice: BacklogChoice, timeout: float | None
+        self, entity: str, messages: Sequence[Message], choice: BacklogChoice, timeout: float | None
     ) -> Running[Done | Failed]:
         kernel = self._pair.kernel
         health = self._health[entity]
-        sending = Sending(health, self._rotation, choice, self._policy, self._random, kernel.now, timeout)
+        sending = Sending(
+            health, self._rotation, choice, self._policy, self._random, kernel.now, timeout, len(messages)
+        )
         while True:
             match sending.step(kernel.now):
-                case ToPrimary(deadline):
-                    yield from self._to_primary(sending, entity, message, deadline)
-                case ToBacklog(queue, deadline):
-                    yield from self._to_backlog(sending, queue, message, deadline)
+                case ToPrimary(deadline, first):
+                    yield from self._to_primary(sending, entity, messages[first:], deadline)
+                case ToBacklog(queue, deadline, first):
+                    run = messages[first : first + self._random.randint(1, len(messages))]
+                    yield from self._to_backlog(sending, queue, run, deadline)
                 case Pause(until):
                     turned = self._turned.setdefault(entity_key(entity), Future[None]())
                     if (yield Wait(turned, until)) is not TIMED_OUT:
@@ -119,34 +133,83 @@ class Client:
                 case Done() | Failed() as outcome:
                     return outcome
 
-    def _to_primary(self, sending: Sending, entity: str, message: Message, deadline: float) -> Running[None]:
+    def _attempt(self, call: Running[object | ErrorFacts]) -> Future[ErrorFacts | None]:
+        """Make an attempt, which goes on to its own deadline whether its caller waits for it or not."""
+        ended = Future[ErrorFacts | None]()
+
+        def attempt() -> Running[None]:
+            answer = yield from call
+            ended.resolve(answer if isinstance(answer, ErrorFacts) else None)
+
+        self.processes.append(self._pair.kernel.spawn(attempt()))
+        return ended
+
+    def _to_primary(self, sending: Sending, entity: str, messages: Sequence[Message], deadline: float) -> Running[None]:
         pair = self._pair
-        pair.checker.to_primary(self.name, entity, message)
-        pair.history.add(self.name, TRIED, message.id, entity)
-        answer = yield from pair.primary.call(
-            entity, Kind.SEND, lambda _queue: pair.checker.arrived(entity, message, None), deadline
-        )
-        pair.checker.primary_answered(self.name, entity, message, answer)
-        if answer is None:
+
+        def store(_queue: object) -> None:
+            for message in messages:
+                pair.checker.arrived(entity, message, None)
+
+        def answered(answer: ErrorFacts | None) -> None:
+            pair.checker.primary_answered(self.name, entity, messages, answer)
+
+        pair.checker.to_primary(self.name, entity, messages[0])
+        for message in messages:
+            pair.history.add(self.name, TRIED, message.id, entity)
+        attempt = self._attempt(pair.primary.call(entity, Kind.SEND, store, deadline))
+        attempt.then(answered)
+        answer = yield Wait(attempt, sending.ends)
+        if answer is TIMED_OUT:
+            sending.gave_up(begun=True)
+            attempt.then(lambda late: self._primary_unheard(sending.health, late))
+        elif answer is None:
             self._act(sending.health, sending.primary_accepted())
         else:
-            pair.history.add(self.name, NOT_TAKEN, message.id, answer.error)
+            pair.history.add(self.name, NOT_TAKEN, messages[0].id, answer.error)
             self._act(sending.health, sending.primary_failed(answer, pair.kernel.now))
 
-    def _to_backlog(self, sending: Sending, queue: str, message: Message, deadline: float) -> Running[None]:
-        pair, entity = self._pair, sending.health.entity
-        parked = replace(message, label=park(message.label, entity))
-        pair.checker.to_backlog(self.name, entity, queue, message)
-        pair.history.add(self.name, PARKING, message.id, queue)
-        answer = yield from pair.secondary.call(
-            queue, Kind.SEND, lambda stored: pair.checker.parked(queue, stored.send([parked]), [message]), deadline
+    def _primary_unheard(self, health: EntityHealth, answer: ErrorFacts | None) -> None:
+        if self.alive:
+            now = self._pair.kernel.now
+            self._act(
+                health,
+                health.attempt_accepted()
+                if answer is None
+                else note_primary_failure(health, self._policy, answer, now),
+            )
+
+    def _to_backlog(self, sending: Sending, queue: str, messages: Sequence[Message], deadline: float) -> Running[None]:
+        pair, entity, began = self._pair, sending.health.entity, self._pair.kernel.now
+        parked = [replace(message, label=park(message.label, entity)) for message in messages]
+
+        def answered(answer: ErrorFacts | None) -> None:
+            pair.checker.backlog_answered(self.name, queue, messages, answer, began)
+
+        pair.checker.to_backlog(self.name, entity, queue, messages[0], pair.backlog)
+        for message in messages:
+            pair.history.add(self.name, PARKING, message.id, queue)
+        attempt = self._attempt(
+            pair.secondary.call(
+                queue, Kind.SEND, lambda stored: pair.checker.parked(stored.send(parked), messages), deadline
+            )
         )
-        pair.checker.backlog_answered(self.name, queue, message, answer)
-        if answer is None:
-            sending.backlog_accepted(queue)
+        attempt.then(answered)
+        answer = yield Wait(attempt, sending.ends)
+        if answer is TIMED_OUT:
+            sending.gave_up(begun=True)
+            attempt.then(lambda late: self._backlog_unheard(queue, late, began))
+        elif answer is None:
+            sending.backlog_accepted(queue, len(messages))
         else:
-            pair.history.add(self.name, PULLED, message.id, queue, answer.error)
+            pair.history.add(self.name, PULLED, messages[0].id, queue, answer.error)
             sending.backlog_failed(queue, answer, pair.kernel.now)
+
+    def _backlog_unheard(self, queue: str, answer: ErrorFacts | None, began: float) -> None:
+        if answer is None:
+            self._rotation.accepted(queue, began=began)
+        else:
+            note_backlog_failure(self._rotation, queue, answer, began=began, now=self._pair.kernel.now)
 
     def _act(self, health: EntityHealth, actions: Iterable[Action]) -> None:
         for action in actions:
@@ -174,10 +237,14 @@ class Client:
         pair.checker.pinged(self.name, health.entity)
         pair.history.add(self.name, PINGED, health.entity)
         answer: ErrorFacts | None = yield from pair.primary.call(
-            health.entity, Kind.PING, lambda _queue: None, pair.kernel.now + self._policy.attempt_timeout
+            health.entity,
+            Kind.PING,
+            lambda _queue: None,
+            pair.kernel.now + self._policy.attempt_timeout,
+            size=health.ping_bytes,
         )
         pair.checker.ping_answered(self.name, health.entity, answer)
         if answer is None:
             self._act(health, health.ping_accepted())
         else:
-            self._act(health, health.ping_failed(pair.kernel.now))
+            self._act(health, health.ping_failed(pair.kernel.now, answer.error))

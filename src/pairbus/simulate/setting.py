@@ -1,17 +1,15 @@
 """Who lives in a world and what goes wrong in it: made from a seed, or by hand."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from random import Random
 
 from pairbus.core.envelope import PATH, SESSION_ID, Label, PropertyValue
 from pairbus.core.options import OnOutage
-from pairbus.simulate.brokers import Fault, FaultKind, Message
+from pairbus.simulate.brokers import EPOCH, Fault, FaultKind, Message
 
 TROUBLE_ENDS = 600.0
 """Everything that goes wrong in a seed's world ends by then, in seconds."""
-
-EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +18,7 @@ class SenderSetting:
 
     :ivar gap: mean time between two sends.
     :ivar timeout: what it gives each send, None: no bound.
+    :ivar batch: how many messages it sends together.
     """
 
     client: str
@@ -28,6 +27,7 @@ class SenderSetting:
     gap: float
     timeout: float | None = None
     starts: float = 0.0
+    batch: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,14 @@ class ClockStep:
     secondary: bool
     at: float
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recreation:
+    """A backlog queue that is deleted as soon as it is empty, from a time on, and created again at once."""
+
+    at: float
+    queue: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +84,7 @@ class Setting:
     syphon_crashes: tuple[SyphonCrash, ...] = ()
     clock_steps: tuple[ClockStep, ...] = ()
     strangers: tuple[Stranger, ...] = ()
+    recreations: tuple[Recreation, ...] = ()
     trouble_ends: float = TROUBLE_ENDS
 
 
@@ -112,6 +121,10 @@ def from_seed(seed: int) -> Setting:
             for _ in range(random.choice((0, 0, 1, 2)))
         ),
         strangers=tuple(_stranger(random, index) for index in range(random.choice((0, 0, 0, 1, 2)))),
+        recreations=tuple(
+            Recreation(random.uniform(0, TROUBLE_ENDS), random.randrange(backlog_queues))
+            for _ in range(random.choice((0, 0, 1, 2, 4)))
+        ),
     )
 
 
@@ -124,10 +137,11 @@ _NETWORK_KINDS = (
     FaultKind.BROKEN,
     FaultKind.BUSY,
     FaultKind.FULL,
+    FaultKind.NEARLY_FULL,
     FaultKind.DISABLED,
 )
 _PRIMARY_KINDS = (*_NETWORK_KINDS, FaultKind.DENIED, FaultKind.GONE)
-_SECONDARY_KINDS = _NETWORK_KINDS
+_SECONDARY_KINDS = (*_NETWORK_KINDS, FaultKind.SETTLEMENTS_LOST)
 
 
 def _fault(random: Random, entities: list[str], kinds: tuple[FaultKind, ...]) -> Fault:
@@ -154,8 +168,9 @@ def _senders(
                             for index in range(count)
                         ),
                         gap=random.choice((1.0, 10.0, 40.0)),
-                        timeout=random.choice((None, None, 5.0, 40.0, 120.0)),
+                        timeout=random.choice((None, None, 0.01, 0.5, 5.0, 40.0, 120.0)),
                         starts=random.uniform(0, 300),
+                        batch=random.choice((1, 1, 1, 3)),
                     )
                 )
     return tuple(senders)

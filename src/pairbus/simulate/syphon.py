@@ -6,12 +6,12 @@ from random import Random
 from typing import TypeVar
 
 from pairbus.core.backoff import Backoff
-from pairbus.core.burst import Decided, Lane, Parked, Shelf, keeps_order, plan
+from pairbus.core.burst import Decided, Lane, Parked, RememberedMessages, Shelf, keeps_order, plan
 from pairbus.core.forecast import LONG_POLL
 from pairbus.core.ledger import Kind
 from pairbus.core.routing import DeadLetter, Destinations
 from pairbus.core.verdict import ErrorFacts
-from pairbus.simulate.brokers import LOCK_SECONDS, Locked, Message, Origin, Queue
+from pairbus.simulate.brokers import LOCK_SECONDS, Locked, Queue
 from pairbus.simulate.clients import Pair
 from pairbus.simulate.history import COMPLETED, NOT_COMPLETED, NOT_TAKEN, TRIED
 from pairbus.simulate.kernel import Future, Process, Running
@@ -65,9 +65,8 @@ class Pump:
         self._pair = pair
         self._destinations = destinations
         self._shelf = Shelf(room=4 * BURST)
-        self._tokens: dict[int, int] = {}
-        self._messages: dict[int, Message] = {}
-        self._sent_before: set[int] = set()
+        self._locked: dict[int, Locked] = {}
+        self._sent_before = RememberedMessages()
         self._renewer: Process | None = None
 
     def crashed(self) -> None:
@@ -93,7 +92,7 @@ class Pump:
                 yield from self._burst(received)
 
     def _receive(self, wait: float) -> Running[Sequence[Locked] | ErrorFacts]:
-        def receive(queue: Queue) -> Future[Sequence[Locked]]:
+        def receive(queue: Queue) -> Future[Sequence[Locked] | ErrorFacts]:
             return queue.receive(BURST, wait)
 
         now = self._pair.kernel.now
@@ -103,9 +102,8 @@ class Pump:
         self._pair.history.add(self._who, "receives {} of {}", _numbers(received), self._queue)
         for locked in received:
             self._shelf.forget(locked.sequence_number)
-            self._tokens[locked.sequence_number] = locked.token
-            self._messages[locked.sequence_number] = locked.message
-        burst = [_parked(locked.sequence_number, locked.message) for locked in received]
+            self._locked[locked.sequence_number] = locked
+        burst = [_parked(locked) for locked in received]
         others: Sequence[Parked] = ()
         if keeps_order(burst):
             browsed = yield from self._browse(burst[-1].sequence_number)
@@ -133,7 +131,7 @@ class Pump:
 
     def _browse(self, up_to: int) -> Running[Sequence[Parked] | ErrorFacts]:
         def peek(queue: Queue) -> Sequence[Parked]:
-            return [_parked(number, message) for number, message in queue.peek(up_to)]
+            return [Parked(number, message.label) for number, message in queue.peek(up_to)]
 
         return (yield from self._call(Kind.PEEK, peek))
 
@@ -152,40 +150,40 @@ class Pump:
 
     def _send(self, destination: str, batch: Sequence[Parked]) -> Running[ErrorFacts | None]:
         pair = self._pair
-        messages = [replace(self._messages[out.sequence_number], label=out.unparked) for out in batch]
-        origins = [Origin(self._queue, out.sequence_number) for out in batch]
+        locked = [self._locked[out.sequence_number] for out in batch]
+        messages = [replace(each.message, label=out.unparked) for each, out in zip(locked, batch, strict=True)]
 
         def store(_queue: Queue) -> None:
-            for message, origin in zip(messages, origins, strict=True):
-                pair.checker.arrived(destination, message, origin)
+            for message, each in zip(messages, locked, strict=True):
+                pair.checker.arrived(destination, message, each.origin)
 
         pair.checker.carrying(self._who, messages)
         ids = ", ".join(message.id for message in messages)
         pair.history.add(self._who, TRIED, ids, destination)
         answer = yield from pair.primary.call(destination, Kind.SEND, store, pair.kernel.now + ATTEMPT_SECONDS)
         if answer is None:
-            self._sent_before.update(origin.sequence_number for origin in origins)
+            self._sent_before.add(batch, pair.kernel.now)
         else:
             pair.history.add(self._who, NOT_TAKEN, ids, answer.error)
             pair.checker.carry_failed(self._who, messages, answer)
         return answer
 
     def _complete(self, number: int) -> Running[None]:
-        message = self._messages[number]
-        token = self._tokens[number]
+        locked = self._locked[number]
+        message = locked.message
 
         def complete(queue: Queue) -> ErrorFacts | None:
-            completed = queue.complete(token)
+            completed = queue.complete(locked.token)
             if isinstance(completed, ErrorFacts):
                 return completed
-            self._pair.checker.completed(self._queue, completed)
+            self._pair.checker.completed(queue.origin(completed))
             return None
 
         answer: ErrorFacts | None = yield from self._call(Kind.COMPLETE, complete)
         self._pair.checker.carried(self._who, message, answer)
         if answer is None:
             self._pair.history.add(self._who, COMPLETED, message.id)
-            self._sent_before.discard(number)
+            self._sent_before.discard(_parked(locked))
         else:
             self._pair.history.add(self._who, NOT_COMPLETED, message.id, answer.error)
 
@@ -199,32 +197,32 @@ class Pump:
                 self._shelf.put(number, ruling.until)
 
     def _dead_letter(self, number: int, ruling: DeadLetter) -> Running[None]:
-        token = self._tokens[number]
+        token = self._locked[number].token
 
         def dead_letter(queue: Queue) -> ErrorFacts | None:
             answer = queue.dead_letter(token, ruling)
             return answer if isinstance(answer, ErrorFacts) else None
 
         yield from self._call(Kind.DEAD_LETTER, dead_letter)
-        self._pair.history.add(self._who, "dead-letters {}: {}", self._messages[number].id, ruling.reason.value)
+        self._pair.history.add(self._who, "dead-letters {}: {}", self._locked[number].message.id, ruling.reason.value)
 
     def _abandon(self, number: int) -> Running[None]:
-        token = self._tokens[number]
+        token = self._locked[number].token
         yield from self._call(Kind.ABANDON, lambda queue: queue.abandon(token))
 
     def _renew(self, numbers: set[int]) -> Running[None]:
         while True:
             yield RENEW_SECONDS
             for number in sorted(numbers):
-                token = self._tokens[number]
+                token = self._locked[number].token
                 yield from self._call(Kind.RENEW, lambda queue, token=token: queue.renew(token))
 
     def _call(self, kind: Kind, operation: Callable[[Queue], T | ErrorFacts]) -> Running[T | ErrorFacts]:
         return self._pair.secondary.call(self._queue, kind, operation, self._pair.kernel.now + ATTEMPT_SECONDS)
 
 
-def _parked(number: int, message: Message) -> Parked:
-    return Parked(number, message.label, MESSAGE_BYTES)
+def _parked(locked: Locked) -> Parked:
+    return Parked(locked.sequence_number, locked.message.label, MESSAGE_BYTES, enqueued_at=locked.enqueued_at)
 
 
 def _numbers(received: Sequence[Locked]) -> str:

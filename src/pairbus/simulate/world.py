@@ -14,11 +14,14 @@ from pairbus.simulate.checker import Checker, Fate, Violation
 from pairbus.simulate.clients import Client, Pair
 from pairbus.simulate.history import WORLD, History
 from pairbus.simulate.kernel import Kernel
-from pairbus.simulate.setting import ClockStep, Setting, Stranger, SyphonCrash, from_seed
+from pairbus.simulate.setting import ClockStep, Recreation, Setting, Stranger, SyphonCrash, from_seed
 from pairbus.simulate.syphon import ATTEMPT_SECONDS, Syphon
 
 PATIENCE = 48
 """How many times ten minutes a world has to come to rest, once its troubles are over."""
+
+_LOOK_AGAIN = 1.0
+"""After how many seconds it is looked again whether a queue that is to be deleted is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,9 @@ class World:
         self._random = Random(setting.seed)
         self.kernel = Kernel()
         self.history = History(self.kernel)
-        self.checker = Checker(self.kernel, setting.failover_interval, setting.ping_interval, ATTEMPT_SECONDS)
+        self.checker = Checker(
+            self.kernel, setting.failover_interval, setting.ping_interval, ATTEMPT_SECONDS, setting.secondary_faults
+        )
         self.primary = Namespace("primary", self.kernel, self._random, list(setting.primary_faults))
         self.secondary = Namespace("secondary", self.kernel, self._random, list(setting.secondary_faults))
         self.backlog = backlog_paths("primary.servicebus.windows.net", setting.backlog_queues)
@@ -88,9 +93,7 @@ class World:
         for sender in setting.senders:
             if sender.client not in self._clients:
                 self._clients[sender.client] = Client(sender.client, self._pair, policy, self._random)
-            self._clients[sender.client].start_sender(
-                sender.entity, sender.messages, sender.gap, sender.timeout, starts=sender.starts
-            )
+            self._clients[sender.client].start_sender(sender)
         self._syphons = [self._new_syphon(index) for index in range(setting.syphons)]
         for namespace in (self.primary, self.secondary):
             for fault in namespace.faults:
@@ -103,6 +106,8 @@ class World:
             self._plan_step(step)
         for stranger in setting.strangers:
             self._plan_stranger(stranger)
+        for recreation in setting.recreations:
+            self._plan_recreation(recreation)
 
     @property
     def _at_rest(self) -> bool:
@@ -160,9 +165,23 @@ class World:
         def appear() -> None:
             self.history.add(WORLD, "{} is put into {}", stranger.message.id, queue)
             self.checker.foreign.add(stranger.message.id)
-            self.checker.parked(queue, self.secondary[queue].send([stranger.message]), [stranger.message])
+            self.checker.parked(self.secondary[queue].send([stranger.message]), [stranger.message])
 
         self.kernel.at(stranger.at, appear)
+
+    def _plan_recreation(self, recreation: Recreation) -> None:
+        path = self.backlog[recreation.queue % len(self.backlog)]
+
+        def look() -> None:
+            queue = self.secondary[path]
+            if queue.messages or queue.dead_letters:
+                if self.kernel.now < self._setting.trouble_ends:
+                    self.kernel.after(_LOOK_AGAIN, look)
+                return
+            self.history.add(WORLD, "{} is deleted and created again", path)
+            self.secondary.recreate(path)
+
+        self.kernel.at(recreation.at, look)
 
     def _count_dead_letters(self) -> None:
         for queue in self.backlog:

@@ -8,12 +8,16 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from pairbus.aio import lane as module
-from pairbus.aio.attempt import Chores
-from pairbus.aio.lane import AbandonedError, Lane, Submission
+from pairbus.aio.attempt import AbandonedError, Chores
+from pairbus.aio.lane import Lane, Submission
 from pairbus.core.ledger import Kind, Stage
+from pairbus.core.verdict import Cause, ErrorFacts
 from pairbus.instrument.hooks import Instrument
+from support import moved
 
 FOREVER = 1000.0
+UNHEARD: list[ErrorFacts | None] = []
+"""What was told of attempts that no caller waited for."""
 
 
 class FakeLink:
@@ -21,6 +25,8 @@ class FakeLink:
 
     made: "list[FakeLink]"
     problem: Exception | None
+    opening: asyncio.Event | None
+    """What opening waits for."""
 
     def __init__(self, _sender: object) -> None:
         self.sender = self
@@ -31,6 +37,8 @@ class FakeLink:
     async def open(self, _seconds: float, *, retries: bool = True) -> None:
         del retries
         await asyncio.sleep(0)
+        if FakeLink.opening is not None:
+            await FakeLink.opening.wait()
         if FakeLink.problem is not None:
             raise FakeLink.problem
 
@@ -40,7 +48,8 @@ class FakeLink:
 
 @pytest.fixture(autouse=True)
 def _fake(monkeypatch: pytest.MonkeyPatch) -> None:
-    FakeLink.made, FakeLink.problem = [], None
+    UNHEARD.clear()
+    FakeLink.made, FakeLink.problem, FakeLink.opening = [], None, None
     monkeypatch.setattr(module, "EntityLink", FakeLink)
 
 
@@ -53,6 +62,7 @@ def lane_of(chores: Chores) -> Lane:
         open_timeout=5,
         chores=chores,
         instrument=Instrument(),
+        unheard=lambda known, _began: UNHEARD.append(known),
     )
 
 
@@ -69,25 +79,39 @@ async def hang(_sender: object) -> None:
     await asyncio.Event().wait()
 
 
+class Hanging:
+    """Something to be done that never ends; ``begun`` is set when it has been begun."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+
+    async def __call__(self, _sender: object) -> None:
+        self.begun.set()
+        await asyncio.Event().wait()
+
+
 def play(scenario: Callable[[Lane], Awaitable[None]]) -> None:
     async def run() -> None:
         chores = Chores()
         lane = lane_of(chores)
-        async with asyncio.timeout(20):
-            await scenario(lane)
-            await lane.close()
-            await chores.end(5)
+        await scenario(lane)
+        await lane.close()
+        await chores.end(5)
         assert asyncio.all_tasks() == {asyncio.current_task()}  # C2
 
-    asyncio.run(run())
+    moved.run(run())
 
 
 def test_s10_a_transfer_that_is_never_answered_ends_at_its_deadline_and_its_link_is_replaced() -> None:
     async def scenario(lane: Lane) -> None:
-        for _ in range(2):  # first by way of a carrier, since no link is open; then straight
-            late = submission(hang, 0.01)
+        for _ in range(2):  # first with a link that is not open yet
+            hanging = Hanging()
+            late = submission(hanging)
+            waiting = asyncio.ensure_future(lane.submit(late))
+            await hanging.begun.wait()
+            moved.move(FOREVER)
             with pytest.raises(TimeoutError):
-                await lane.submit(late)
+                await waiting
             assert late.begun
             assert await lane.submit(submission(say_yes)) == "yes"
         await asyncio.sleep(0)
@@ -114,35 +138,121 @@ def test_s10_a_cancellation_that_the_sdk_misses_is_repeated() -> None:
     play(scenario)
 
 
-def test_an_answer_that_comes_together_with_the_deadline_counts() -> None:
+def test_an_attempt_goes_on_without_its_caller_and_how_it_ends_is_told() -> None:
+    """S10: the link is kept, and those who wait for it get their turn."""
+
     async def scenario(lane: Lane) -> None:
         await lane.prepare()
+        for outcome in (None, ConnectionResetError()):
+            go = asyncio.Event()
+            begun = asyncio.Event()
 
-        async def just(_sender: object) -> str:
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                return "yes"
-            return "no"
+            async def slow(
+                _sender: object,
+                begun: asyncio.Event = begun,
+                go: asyncio.Event = go,
+                outcome: Exception | None = outcome,
+            ) -> None:
+                begun.set()
+                await go.wait()
+                if outcome is not None:
+                    raise outcome
 
-        assert await lane.submit(submission(just, 0.01)) == "yes"
-        assert (task := asyncio.current_task()) is not None
-        assert task.cancelling() == 0
+            caller = asyncio.ensure_future(lane.submit(submission(slow)))
+            await begun.wait()
+            waiting = asyncio.ensure_future(lane.submit(submission(say_yes)))
+            caller.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await caller
+            assert len(FakeLink.made) == 1
+            go.set()
+            assert await waiting == "yes"
+        assert [known and known.cause for known in UNHEARD] == [None, Cause.CONNECTION]
 
     play(scenario)
 
 
-def test_a_cancelled_caller_leaves_no_link_in_doubt() -> None:
+def test_s10_an_attempt_without_its_caller_ends_at_its_deadline_as_a_failure() -> None:
     async def scenario(lane: Lane) -> None:
-        await lane.prepare()
-        task = asyncio.ensure_future(lane.submit(submission(hang)))
-        waiting = asyncio.ensure_future(lane.submit(submission(say_yes)))
-        await asyncio.sleep(0.01)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert await waiting == "yes"
+        hanging = Hanging()
+        caller = asyncio.ensure_future(lane.submit(submission(hanging)))
+        await hanging.begun.wait()
+        caller.cancel()
+        await asyncio.wait({caller})
+        assert lane.is_unheard
+        moved.move(FOREVER)
+        assert await lane.submit(submission(say_yes)) == "yes"
+        assert [known and known.cause for known in UNHEARD] == [Cause.TIMEOUT]
         assert len(FakeLink.made) == 2
+
+    play(scenario)
+
+
+def test_s10_a_link_that_cannot_be_opened_is_told_when_no_caller_is_left() -> None:
+    async def scenario(lane: Lane) -> None:
+        FakeLink.opening, FakeLink.problem = asyncio.Event(), ConnectionRefusedError()
+        waits = submission(say_yes)
+        caller = asyncio.ensure_future(lane.submit(waits))
+        await asyncio.sleep(0)
+        caller.cancel()
+        await asyncio.wait({caller})
+        await lane.finish()
+        assert lane.is_unheard
+        FakeLink.opening.set()
+        await lane.end()
+        assert [known and (known.cause, known.begun) for known in UNHEARD] == [(Cause.CONNECTION, False)]
+        assert not waits.begun
+
+    play(scenario)
+
+
+def test_a_message_that_waits_is_withdrawn_with_its_caller() -> None:
+    """S7: a caller that was told that its message was not sent can rely on that."""
+
+    async def scenario(lane: Lane) -> None:
+        FakeLink.opening = asyncio.Event()
+        sent: list[str] = []
+
+        async def send(_sender: object) -> None:
+            sent.append("it")
+
+        caller = asyncio.ensure_future(lane.submit(submission(send)))
+        await asyncio.sleep(0)
+        caller.cancel()
+        await asyncio.wait({caller})
+        FakeLink.opening.set()
+        assert await lane.submit(submission(say_yes)) == "yes"
+        assert sent == []
+
+    play(scenario)
+
+
+def test_who_waits_for_a_link_that_is_given_up_is_not_cancelled() -> None:
+    """S4: failover engages while the link is being opened."""
+
+    async def scenario(lane: Lane) -> None:
+        FakeLink.opening = asyncio.Event()
+        preparing = asyncio.ensure_future(lane.prepare())
+        sending = asyncio.ensure_future(lane.submit(submission(say_yes)))
+        await asyncio.sleep(0.01)
+        lane.abandon("failover has engaged")
+        for waiter in (preparing, sending):
+            with pytest.raises(AbandonedError):
+                await waiter
+        FakeLink.opening = None
+        assert await lane.submit(submission(say_yes)) == "yes"
+
+    play(scenario)
+
+
+def test_a_waiter_that_is_cancelled_is_cancelled() -> None:
+    async def scenario(lane: Lane) -> None:
+        FakeLink.opening = asyncio.Event()
+        preparing = asyncio.ensure_future(lane.prepare())
+        await asyncio.sleep(0.01)
+        preparing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await preparing
 
     play(scenario)
 

@@ -178,3 +178,18 @@ async def test_a_bug_does_not_end_a_pump(caplog: pytest.LogCaptureFixture) -> No
     assert pair.primary.ids("orders") == ["a"]
     assert "a bug" in caplog.text
     await pair.syphon.stop()
+
+
+@scene
+async def test_y3_a_destination_that_failed_for_one_queue_is_left_alone_by_the_others() -> None:
+    pair = Pair(retry_interval=10.0)
+    pair.target.script = {"send orders": [ServiceBusConnectionError()]}
+    pair.syphon.start()
+    pair.secondary.park(QUEUES[0], "a")
+    await asyncio.sleep(1)
+    pair.secondary.park(QUEUES[1], "b")
+    await asyncio.sleep(1)
+    assert pair.target.steps.count("send orders") == 1
+    await asyncio.sleep(100)
+    assert sorted(pair.primary.ids("orders")) == ["a", "b"]
+    await pair.syphon.stop()

@@ -1,13 +1,16 @@
 """Bursts of the syphon: Y1, Y3, Y4, Y5."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from random import Random
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.core.backoff import Backoff
-from pairbus.core.burst import EARLIER_PAUSE, Decided, Lane, Parked, Shelf, keeps_order, plan
+from pairbus.core.burst import EARLIER_PAUSE, Decided, Lane, Parked, RememberedMessages, Shelf, keeps_order, plan
 from pairbus.core.envelope import SESSION_ID, Label, park
 from pairbus.core.routing import DeadLetter, DeadLetterReason, Deliver, Destinations, Wait, WaitReason
 from pairbus.core.verdict import Cause, ErrorFacts
@@ -18,6 +21,21 @@ LOST = Parked(99, Label())
 
 def parked(number: int, destination: str = "orders", session: str | None = None, size: int = 10) -> Parked:
     return Parked(number, park(Label(session_id=session), destination), size)
+
+
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+class Known(Parked):
+    """A message with an id."""
+
+    message_id: object = None  # pyright: ignore[reportIncompatibleMethodOverride]
+
+
+def known(number: int, enqueued_at: datetime | None = NOON, message_id: object = "a") -> Known:
+    made = Known(number, parked(number).label, 10, enqueued_at=enqueued_at)
+    made.message_id = message_id
+    return made
 
 
 def destinations() -> Destinations:
@@ -85,12 +103,65 @@ def test_y3_a_destination_that_is_set_aside_waits_and_the_others_go_on() -> None
 
 
 def test_y1_what_was_sent_before_and_could_not_be_completed_is_completed_and_not_sent_again() -> None:
+    remembered = RememberedMessages()
+    remembered.add([known(1), known(99)], now=0.0)
     planned = plan(
-        [parked(1), parked(2), LOST], sent_before={1, 99}, destinations=destinations(), batch_limit=1000, now=0.0
+        [known(1), known(2), known(99)],
+        sent_before=remembered,
+        destinations=destinations(),
+        batch_limit=1000,
+        now=1.0,
     )
     assert numbers(planned.sent_before) == [1, 99]
     assert [numbers(lane.next_batch()) for lane in planned.lanes] == [[2]]
     assert planned.decided == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"enqueued_at": NOON + timedelta(milliseconds=1)},
+        {"enqueued_at": None},
+        {"message_id": "b"},
+        {"message_id": None},
+        {"number": 2},
+    ],
+)
+def test_y1_a_message_with_the_number_of_one_that_was_sent_before_is_another_message(other: dict[str, Any]) -> None:
+    """A queue that is deleted and created again counts from 1 again."""
+    remembered = RememberedMessages()
+    remembered.add([known(1)], now=0.0)
+    assert remembered.has(known(1), now=1.0)
+    given: dict[str, Any] = {"number": 1, **other}
+    message = known(**given)
+    assert not remembered.has(message, now=1.0)
+    planned = plan([message], sent_before=remembered, destinations=destinations(), batch_limit=1000, now=1.0)
+    assert planned.sent_before == []
+    assert [lane.next_batch() for lane in planned.lanes] == [[message]]
+
+
+def test_y1_a_message_that_cannot_be_told_from_others_is_not_remembered() -> None:
+    """By its time or by its id it can; with neither it is sent again."""
+    remembered = RememberedMessages()
+    messages = [known(1, enqueued_at=None), known(2, message_id=None), parked(3)]
+    remembered.add(messages, now=0.0)
+    assert [remembered.has(each, now=1.0) for each in messages] == [True, True, False]
+
+
+def test_only_so_much_is_remembered_and_only_for_so_long() -> None:
+    remembered = RememberedMessages(most=3, seconds=10.0)
+    remembered.add([known(number) for number in range(5)], now=0.0)
+    assert [number for number in range(5) if remembered.has(known(number), now=9.9)] == [2, 3, 4]
+    remembered.add([known(2)], now=5.0)
+    assert [number for number in range(5) if remembered.has(known(number), now=10.0)] == [2]
+    remembered.add([known(7)], now=15.0)
+    assert len(remembered) == 1
+    remembered.discard(known(7))
+    remembered.discard(known(7))
+    assert len(remembered) == 0
+    remembered.add([known(8)], now=15.0)
+    remembered.add([], now=25.0)
+    assert len(remembered) == 0
 
 
 def test_y5_a_message_waits_for_the_earlier_ones_of_its_session_that_somebody_else_has() -> None:

@@ -20,6 +20,7 @@ from pairbus.errors import (
     IllegalMoveError,
     LedgerError,
     MessageError,
+    MissingExtraError,
     OptionError,
     PairbusError,
     PairingError,
@@ -28,6 +29,7 @@ from pairbus.errors import (
     ReservedPropertyError,
     SendTimeoutError,
     SparkUnavailableError,
+    TablesError,
 )
 
 REFUSED = ConnectionRefusedError("refused")
@@ -50,7 +52,9 @@ BASES = {
     IllegalMoveError: (PairbusError, RuntimeError),
     DocumentError: (PairbusError, ValueError),
     LedgerError: (PairbusError, ValueError),
+    TablesError: (PairbusError,),
     PricesError: (PairbusError, ValueError),
+    MissingExtraError: (PairbusError, ImportError),
     SparkUnavailableError: (PairbusError,),
     ColumnError: (PairbusError, ValueError),
 }
@@ -127,28 +131,40 @@ def test_the_tree_is_complete_and_drawn_as_it_is() -> None:
         (
             BacklogUnavailableError("orders", REFUSED, FULL),
             (
-                "'orders' is failing over (primary: ConnectionRefusedError('refused')) and no backlog queue is left "
-                "(the last one failed with: OSError('full')); the message was not sent"
+                "'orders' is failing over and no backlog queue is left; it was not sent "
+                "(primary: ConnectionRefusedError('refused'); backlog: OSError('full'))"
             ),
-            {"entity": "orders", "primary_cause": REFUSED, "backlog_cause": FULL},
+            {"entity": "orders", "primary_cause": REFUSED, "backlog_cause": FULL, "maybe_sent": False},
         ),
         (
-            BacklogUnavailableError("orders", REFUSED, None),
+            BacklogUnavailableError("orders", REFUSED, None, maybe_sent=True),
             (
-                "'orders' is failing over (primary: ConnectionRefusedError('refused')) and no backlog queue is left "
-                "(all of them failed a moment ago and are not tried again yet); the message was not sent"
+                "'orders' is failing over and no backlog queue is left; it may have arrived all the same "
+                "(primary: ConnectionRefusedError('refused'); backlog: no failure)"
             ),
-            {"entity": "orders", "primary_cause": REFUSED, "backlog_cause": None},
+            {"entity": "orders", "primary_cause": REFUSED, "backlog_cause": None, "maybe_sent": True},
         ),
         (
-            SendTimeoutError("orders", 30.0, REFUSED, maybe_sent=False),
-            "'orders' did not accept the message within 30 s; it was not sent (ConnectionRefusedError('refused'))",
-            {"entity": "orders", "timeout": 30.0, "cause": REFUSED, "maybe_sent": False},
+            SendTimeoutError("orders", 30.0, REFUSED, FULL, maybe_sent=False),
+            (
+                "'orders' did not accept the message within 30 s; it was not sent "
+                "(primary: ConnectionRefusedError('refused'); backlog: OSError('full'))"
+            ),
+            {
+                "entity": "orders",
+                "timeout": 30.0,
+                "primary_cause": REFUSED,
+                "backlog_cause": FULL,
+                "maybe_sent": False,
+            },
         ),
         (
             SendTimeoutError("orders", 0.5, None, maybe_sent=True),
-            "'orders' did not accept the message within 0.5 s; it may have arrived all the same (None)",
-            {"entity": "orders", "timeout": 0.5, "cause": None, "maybe_sent": True},
+            (
+                "'orders' did not accept the message within 0.5 s; it may have arrived all the same "
+                "(primary: no failure; backlog: no failure)"
+            ),
+            {"entity": "orders", "timeout": 0.5, "primary_cause": None, "backlog_cause": None, "maybe_sent": True},
         ),
         (
             CancelUnavailableError("orders"),
@@ -185,6 +201,11 @@ def test_an_error_says_what_happened_and_carries_its_facts(
     """S5, S7, S8, E3, C1: the text is for people, the attributes are for programs."""
     assert str(error) == text
     assert vars(error) == facts
+
+
+def test_s7_an_error_of_pairbus_that_does_not_say_so_was_raised_before_anything_was_sent() -> None:
+    assert not ReservedPropertyError(("x-ms-path",)).maybe_sent
+    assert not FactoryClosedError().maybe_sent
 
 
 def test_c1_a_fault_without_words_is_named_by_its_kind() -> None:

@@ -178,6 +178,40 @@ def test_a_ping_ends_once() -> None:
         entity.ping_accepted()
 
 
+def test_s5_what_an_entity_failed_with_is_known_until_it_is_healthy_again() -> None:
+    health = EntityHealth("orders", failover_interval=10.0, ping_interval=5.0)
+    refused, full, away = RuntimeError("refused"), RuntimeError("full"), RuntimeError("away")
+    health.attempt_failed(0.0, refused)
+    assert health.last_failure is refused
+    health.attempt_accepted()
+    assert health.last_failure is None
+    health.attempt_failed(1.0, full)
+    health.tick(11.0)
+    health.attempt_accepted()
+    assert health.last_failure is full, "a late answer does not end failover"
+    health.tick(16.0)
+    health.ping_failed(16.0, away)
+    assert health.last_failure is away
+    health.tick(21.0)
+    health.ping_accepted()
+    assert health.last_failure is None
+
+
+def test_g1_a_ping_is_as_large_as_what_did_not_fit_until_the_entity_is_healthy_again() -> None:
+    health = EntityHealth("orders", failover_interval=10.0, ping_interval=5.0)
+    assert health.ping_bytes == 0
+    health.attempt_failed(0.0, did_not_fit=4_000)
+    health.attempt_failed(1.0, did_not_fit=900)
+    assert health.ping_bytes == 4_000
+    health.tick(10.0)
+    health.tick(15.0)
+    health.ping_failed(15.0)
+    assert health.ping_bytes == 4_000
+    health.tick(20.0)
+    health.ping_accepted()
+    assert health.ping_bytes == 0
+
+
 def test_the_table_is_all_that_can_happen() -> None:
     missing = set(itertools.product(State, Event)) - TRANSITIONS.keys()
     assert missing == {

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.core.options import SendAvailabilityPairedNamespaceOptions, check_pairing
+from pairbus.core.options import SendAvailabilityPairedNamespaceOptions, check_pairing, check_timeout
 from pairbus.core.verdict import ErrorFacts, Verdict, verdict_of
 from pairbus.errors import OptionError, PairingError
 
@@ -230,3 +230,18 @@ def test_p2_a_manager_of_another_namespace_than_the_factorys_is_refused() -> Non
 def test_p2_a_value_just_outside_is_not_rounded_into_the_range(seconds: float) -> None:
     with pytest.raises(OptionError):
         options(failover_interval=seconds)
+
+
+@pytest.mark.parametrize("timeout", [None, 1, 0.001, 4e6])
+def test_a_timeout_is_none_or_a_number_of_seconds(timeout: float | None) -> None:
+    check_timeout(timeout)
+
+
+@pytest.mark.parametrize(
+    "timeout", [0, -1, -0.5, math.nan, math.inf, -math.inf, 4_294_968, 10**400, "5", b"5", True, False, 1j, Decimal(5), [5]]
+)
+def test_a_timeout_that_is_not_valid_is_refused_by_name(timeout: object) -> None:
+    with pytest.raises(OptionError, match="greater than 0") as refused:
+        check_timeout(timeout)
+    assert (refused.value.option, refused.value.value) == ("timeout", timeout)
+    assert str(refused.value).startswith(f"timeout={timeout!r} is not valid: a number of seconds")

@@ -116,7 +116,7 @@ def test_s5_by_default_a_queue_is_out_for_8_to_10_seconds_first_and_5_minutes_at
 def test_s5_failures_of_attempts_that_were_under_way_count_once() -> None:
     of = rotation()
     for now in (0.0, 1.0, 9.0):
-        of.pull(A, now)
+        of.pull(A, now, began=-1.0)
     assert of.pulled(9.0) == {A: 10.0}
     of.pull(A, 10.0)
     assert of.pulled(10.0) == {A: 30.0}
@@ -125,22 +125,58 @@ def test_s5_failures_of_attempts_that_were_under_way_count_once() -> None:
 def test_s5_a_success_resets_the_growth() -> None:
     of = rotation()
     pull_until_out(of, A, 3)
-    of.accepted(A)
+    of.accepted(A, began=0.0)
     of.pull(A, 1_000.0)
     assert of.pulled(1_000.0) == {A: 1_010.0}
 
 
-def test_s5_a_success_does_not_bring_a_pulled_queue_back() -> None:
+def test_s5_a_success_that_began_before_a_queue_was_pulled_does_not_bring_it_back() -> None:
+    of = rotation()
+    of.pull(A, 1.0)
+    of.accepted(A, began=0.5)
+    assert of.pulled(9.0) == {A: 11.0}
+    assert A not in choices(of, 9.0)
+
+
+def test_s13_a_queue_that_is_tried_while_it_is_out_and_takes_a_message_is_back() -> None:
+    of = rotation()
+    of.pull(A, 1.0)
+    of.accepted(A, began=2.0)
+    assert of.pulled(2.0) == {}
+    assert choices(of, 2.0) == set(QUEUES)
+
+
+def test_s13_the_queue_that_rests_longest_is_the_one_whose_last_failure_is_the_longest_ago() -> None:
+    of = rotation()
+    for now, queue in enumerate((C, A, D, B)):
+        of.pull(queue, float(now))
+    tried: list[str | None] = []
+    for now in (4.0, 5.0, 6.0, 7.0, 8.0):
+        queue = of.longest_resting()
+        assert queue is not None
+        tried.append(queue)
+        of.pull(queue, now)
+    assert tried == [C, A, D, B, C]
+    assert rotation(queues=()).longest_resting() is None
+
+
+def test_s13_a_queue_that_fails_while_it_is_out_stays_out_for_longer() -> None:
     of = rotation()
     of.pull(A, 0.0)
-    of.accepted(A)
-    assert of.pulled(9.0) == {A: 10.0}
-    assert A not in choices(of, 9.0)
+    of.pull(A, 5.0, began=4.0)
+    assert of.pulled(5.0) == {A: 25.0}
+
+
+def test_s5_what_a_queue_failed_with_is_kept() -> None:
+    of, error = rotation(), RuntimeError("full")
+    of.pull(A, 1.0, error=error)
+    of.pull(A, 2.0, began=0.5, error=RuntimeError("late"))
+    assert of.last_failure is error
 
 
 def test_s5_a_success_of_a_queue_that_never_failed_changes_nothing() -> None:
     of = rotation()
-    of.accepted(A)
+    of.accepted(A, began=0.0)
     assert of.pulled(0.0) == {}
     assert choices(of, 0.0) == set(QUEUES)
 
@@ -163,11 +199,12 @@ def test_the_queues_of_a_factory_can_be_read() -> None:
 def test_s5_whatever_happens_a_queue_is_chosen_only_while_it_is_in_play(
     count: int, seed: int, history: list[tuple[int, float, Move]]
 ) -> None:
-    """Several senders of one factory, each with the queue it keeps; failures and successes may come late."""
+    """Several senders of one factory, each with the queue it keeps; every attempt ends in the instant it begins."""
     queues = QUEUES[:count]
     of = rotation(seed, queues)
     kept: dict[int, str | None] = {}
     out_until = dict.fromkeys(queues, 0.0)
+    pulled_at = dict.fromkeys(queues, -1.0)
     in_a_row = dict.fromkeys(queues, 0)
     now = 0.0
     for sender, later, move in history:
@@ -181,11 +218,13 @@ def test_s5_whatever_happens_a_queue_is_chosen_only_while_it_is_in_play(
         elif queue is None:
             continue
         elif move == "accept":
-            of.accepted(queue)
+            of.accepted(queue, began=now)
             in_a_row[queue] = 0
+            out_until[queue] = 0.0
         else:
             of.pull(queue, now)
-            if queue in in_play:
+            if now > pulled_at[queue]:
                 out_until[queue] = now + COOL_DOWNS[min(in_a_row[queue], 2)]
+                pulled_at[queue] = now
                 in_a_row[queue] += 1
         assert of.pulled(now) == {name: until for name, until in out_until.items() if now < until}

@@ -1,6 +1,6 @@
 """One send, step by step: S2 to S7, S10."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from random import Random
 from typing import TYPE_CHECKING, TypeVar
@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 from pairbus.core.health import Action, EntityHealth, State
 from pairbus.core.options import OnOutage
 from pairbus.core.rotation import Rotation
-from pairbus.core.sending import BacklogChoice, Done, Failed, Pause, Sending, SendPolicy, ToBacklog, ToPrimary
+from pairbus.core.sending import (
+    BacklogChoice,
+    Done,
+    Failed,
+    Pause,
+    Sending,
+    SendPolicy,
+    ToBacklog,
+    ToPrimary,
+    note_backlog_failure,
+    note_primary_failure,
+)
 from pairbus.core.verdict import Cause, ErrorFacts, Verdict
 from pairbus.errors import BacklogUnavailableError, SendTimeoutError
 
@@ -46,7 +57,9 @@ class Factory:
         self.health = EntityHealth("orders", failover_interval=self.failover_interval, ping_interval=10.0)
         self.rotation = Rotation(self.queues, NoLuck())
 
-    def send(self, now: float = 0.0, timeout: float | None = None, choice: BacklogChoice | None = None) -> Sending:
+    def send(
+        self, now: float = 0.0, timeout: float | None = None, choice: BacklogChoice | None = None, count: int = 1
+    ) -> Sending:
         return Sending(
             self.health,
             self.rotation,
@@ -55,6 +68,7 @@ class Factory:
             NoLuck(),
             now,
             timeout,
+            count,
         )
 
     def engage(self) -> None:
@@ -114,7 +128,7 @@ def test_s6_a_held_send_is_parked_as_soon_as_failover_engages() -> None:
     sending.health_changed()
     assert sending.step(60.0) == ToBacklog("q0", deadline=75.0)
     sending.backlog_accepted("q0")
-    assert sending.step(60.1) == Done(parked_in="q0", in_doubt=True)
+    assert sending.step(60.1) == Done(parked_in="q0", in_doubt=True, parked=1)
 
 
 def test_s6_raise_gives_the_caller_the_error_at_once() -> None:
@@ -166,13 +180,22 @@ def test_s5_a_queue_that_fails_is_pulled_for_the_whole_factory_and_another_is_tr
     assert second.step(1.0) == ToBacklog("q1", deadline=16.0)
 
 
-def test_s5_none_left_is_an_error_with_both_causes_and_the_caller_still_has_its_message() -> None:
+def test_s5_s13_none_left_is_an_error_with_both_causes_and_the_caller_still_has_its_message() -> None:
+    """S13: without a time-out of the caller's, what has failed is tried again for as long as an attempt may take."""
     factory = Factory(queues=("q0",), failover_interval=0.0)
     sending = factory.send()
     primary, backlog = facts(Cause.DISABLED), facts(Cause.FULL)
     sending.primary_failed(primary, 0.0)
-    sending.backlog_failed("q0", backlog, 0.0)
-    step = sending.step(0.0)
+    now, tries = 0.0, 0
+    while isinstance(step := sending.step(now), ToBacklog | Pause):
+        assert now < 15.0
+        if isinstance(step, Pause):
+            now = step.until
+        else:
+            tries += 1
+            sending.backlog_failed("q0", backlog, now)
+    assert 15.0 <= now < 17.0
+    assert tries == 12, "at once, and then with pauses of 0.1 to 2 s"
     assert isinstance(step, Failed)
     assert isinstance(step.error, BacklogUnavailableError)
     assert (step.error.primary_cause, step.error.backlog_cause) == (primary.error, backlog.error)
@@ -180,13 +203,119 @@ def test_s5_none_left_is_an_error_with_both_causes_and_the_caller_still_has_its_
     assert sending.step(1e9) == step, "an outcome is final"
 
 
-def test_s5_a_send_that_finds_all_queues_pulled_says_so() -> None:
+def test_s13_a_send_that_finds_all_queues_pulled_tries_the_one_that_rests_longest() -> None:
+    factory = Factory(queues=("q0", "q1"))
+    factory.engage()
+    factory.rotation.pull("q1", 1.0)
+    factory.rotation.pull("q0", 2.0)
+    first, second = factory.send(now=3.0), factory.send(now=3.0)
+    assert first.step(3.0) == ToBacklog("q1", deadline=18.0)
+    first.backlog_failed("q1", facts(Cause.CONNECTION), 3.0)
+    assert second.step(3.0) == ToBacklog("q0", deadline=18.0)
+    second.backlog_accepted("q0")
+    assert second.step(3.0) == Done("q0", in_doubt=False, parked=1)
+    assert first.step(3.1) == ToBacklog("q0", deadline=18.1), "which is in play again"
+
+
+def test_s13_the_callers_timeout_bounds_the_tries_and_its_error_carries_both_causes() -> None:
+    """S5, S7, S13: also those that only other sends have met."""
+    factory = Factory(queues=("q0",))
+    refused, full = RuntimeError("refused"), RuntimeError("full")
+    factory.health.attempt_failed(-60.0, refused)
+    factory.health.tick(0.0)
+    factory.rotation.pull("q0", 0.0, error=full)
+    sending = factory.send(now=1.0, timeout=20.0)
+    assert sending.step(1.0) == ToBacklog("q0", deadline=16.0)
+    sending.gave_up(begun=False)
+    step = sending.step(1.0)
+    assert isinstance(step, Failed)
+    assert isinstance(step.error, SendTimeoutError)
+    assert (step.error.primary_cause, step.error.backlog_cause) == (refused, full)
+    assert not step.error.maybe_sent
+
+
+def test_s13_a_throttled_queue_is_waited_for_however_long_it_says() -> None:
     factory = Factory(queues=("q0",))
     factory.engage()
     factory.rotation.pull("q0", 0.0)
-    step = factory.send().step(1.0)
+    sending = factory.send(now=1.0)
+    assert sending.step(1.0) == ToBacklog("q0", deadline=16.0)
+    sending.backlog_failed("q0", facts(Cause.BUSY, timedelta(seconds=30)), 1.0)
+    assert sending.step(1.0) == Pause(31.0)
+    assert sending.step(31.0) == ToBacklog("q0", deadline=46.0)
+
+
+def test_s13_without_any_backlog_queue_there_is_nothing_to_try() -> None:
+    factory = Factory(queues=())
+    factory.engage()
+    step = factory.send().step(0.0)
     assert isinstance(step, Failed)
-    assert "all of them failed a moment ago" in str(step.error)
+    assert isinstance(step.error, BacklogUnavailableError)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_s7_a_caller_that_gives_up_is_told_whether_its_message_may_have_arrived(begun: bool) -> None:  # noqa: FBT001
+    sending = Factory().send(timeout=0.3)
+    assert sending.step(0.0) == ToPrimary(deadline=15.0)
+    sending.gave_up(begun=begun)
+    step = sending.step(0.3)
+    assert isinstance(step, Failed)
+    assert isinstance(step.error, SendTimeoutError)
+    assert step.in_doubt is step.error.maybe_sent is begun
+
+
+def test_s5_a_callers_own_timeout_is_held_against_no_one() -> None:
+    """S3, S5: it starts no timer and pulls no queue."""
+    factory = Factory()
+    factory.send(timeout=0.3).gave_up(begun=True)
+    assert factory.health.state is State.HEALTHY
+    factory.engage()
+    factory.send(timeout=0.3).gave_up(begun=True)
+    assert factory.rotation.pulled(0.3) == {}
+
+
+def test_s10_an_attempt_that_goes_on_without_its_caller_is_judged_when_it_ends() -> None:
+    factory = Factory()
+    policy = SendPolicy(15.0)
+    assert note_primary_failure(factory.health, policy, facts(Cause.UNAUTHORIZED), 0.0) == ()
+    assert note_primary_failure(factory.health, policy, facts(Cause.TIMEOUT), 0.0) == (Action.PREPARE_BACKLOG,)
+    for cause in (Cause.BUSY, Cause.TOO_LARGE):
+        note_backlog_failure(factory.rotation, "q0", facts(cause), began=0.0, now=1.0)
+    assert factory.rotation.pulled(1.0) == {}
+    note_backlog_failure(factory.rotation, "q0", facts(Cause.TIMEOUT), began=0.0, now=1.0)
+    assert set(factory.rotation.pulled(1.0)) == {"q0"}
+
+
+def test_s14_what_is_parked_is_not_sent_again_when_the_primary_is_back() -> None:
+    factory = Factory()
+    factory.engage()
+    sending = factory.send(count=5)
+    assert sending.step(0.0) == ToBacklog("q0", deadline=15.0)
+    sending.backlog_accepted("q0", 2)
+    assert sending.step(1.0) == ToBacklog("q0", deadline=16.0, first=2)
+    sending.backlog_failed("q0", facts(Cause.BUSY, timedelta(seconds=30)), 1.0)
+    factory.health.tick(10.0)
+    factory.health.ping_accepted()
+    sending.health_changed()
+    assert sending.step(10.0) == ToPrimary(deadline=25.0, first=2)
+    sending.primary_accepted()
+    assert sending.step(10.0) == Done(None, in_doubt=False, parked=2)
+
+
+def test_s14_a_send_that_fails_half_way_knows_what_is_missing() -> None:
+    factory = Factory()
+    factory.engage()
+    sending = factory.send(count=5)
+    sending.backlog_accepted("q0", 3)
+    error = facts(Cause.TOO_LARGE)
+    sending.backlog_failed("q0", error, 1.0)
+    assert sending.step(1.0) == Failed(error.error, in_doubt=False, parked=3)
+
+
+def test_what_did_not_fit_makes_pings_as_large() -> None:
+    factory = Factory(failover_interval=0.0)
+    factory.send().primary_failed(replace(facts(Cause.FULL), did_not_fit=4_000), 0.0)
+    assert factory.health.ping_bytes == 4_000
 
 
 def test_s5_a_pulled_queue_is_tried_again_after_a_while() -> None:
@@ -249,7 +378,8 @@ def test_the_table_of_verdicts_can_be_replaced() -> None:
 
 def test_s6_the_callers_timeout_bounds_the_whole() -> None:
     sending = Factory().send(now=100.0, timeout=10.0)
-    assert sending.step(100.0) == ToPrimary(deadline=110.0)
+    assert sending.step(100.0) == ToPrimary(deadline=115.0)
+    assert sending.ends == 110.0
     sending.primary_failed(facts(Cause.CONNECTION), 109.95)
     assert sending.step(109.95) == Pause(110.0)
     step = sending.step(110.0)
@@ -259,17 +389,20 @@ def test_s6_the_callers_timeout_bounds_the_whole() -> None:
     assert step.error.entity == "orders"
 
 
-def test_s6_the_callers_timeout_bounds_an_attempt_at_the_backlog_and_names_its_error() -> None:
+def test_s6_the_callers_timeout_does_not_shorten_an_attempt_at_the_backlog() -> None:
+    """S10: the attempt has its own deadline; the driver waits no longer than ``ends``."""
     factory = Factory()
     factory.engage()
     sending = factory.send(timeout=5.0)
-    assert sending.step(1.0) == ToBacklog("q0", deadline=5.0)
+    assert sending.step(1.0) == ToBacklog("q0", deadline=16.0)
+    assert sending.ends == 5.0
+    assert factory.send().ends is None
     backlog = facts(Cause.TIMEOUT)
     sending.backlog_failed("q0", backlog, 5.0)
     step = sending.step(5.0)
     assert isinstance(step, Failed)
     assert isinstance(step.error, SendTimeoutError)
-    assert step.error.cause is backlog.error
+    assert step.error.backlog_cause is backlog.error
 
 
 @pytest.mark.parametrize(("cause", "in_doubt"), [(Cause.TIMEOUT, True), (Cause.CONNECTION, True), (Cause.FULL, False)])
@@ -309,7 +442,7 @@ def answer(sending: Sending, step: ToPrimary | ToBacklog, cause: Cause | None, n
 def test_s4_no_sequence_of_answers_makes_a_send_go_to_the_primary_while_engaged(
     answers: list[tuple[Cause | None, bool]], on_outage: OnOutage
 ) -> None:
-    """S4, S5: nor does any send use a queue that another has had pulled."""
+    """S4, S5: nor does any send use a queue that another has had pulled, unless none is left (S13)."""
     factory = Factory(on_outage=on_outage, failover_interval=5.0)
     sends = [factory.send(), factory.send()]
     for now, (cause, ping_is_accepted) in enumerate(answers):
@@ -319,7 +452,8 @@ def test_s4_no_sequence_of_answers_makes_a_send_go_to_the_primary_while_engaged(
         step = sending.step(now)
         if isinstance(step, ToPrimary | ToBacklog):
             assert factory.health.engaged == isinstance(step, ToBacklog)
-            assert getattr(step, "queue", None) not in factory.rotation.pulled(now)
+            pulled = factory.rotation.pulled(now)
+            assert getattr(step, "queue", None) not in pulled or len(pulled) == len(factory.queues)
             answer(sending, step, cause, now)
         elif isinstance(step, Pause):
             assert step.until > now

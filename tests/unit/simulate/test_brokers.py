@@ -1,6 +1,6 @@
 """Simulated queues have the semantics of peek-lock."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -10,7 +10,7 @@ from pairbus.core.envelope import Label
 from pairbus.core.ledger import Kind
 from pairbus.core.routing import DeadLetter, DeadLetterReason
 from pairbus.core.verdict import Cause, ErrorFacts
-from pairbus.simulate.brokers import LOCK_SECONDS, Fault, FaultKind, Locked, Message, Namespace, Queue
+from pairbus.simulate.brokers import LOCK_SECONDS, Fault, FaultKind, Locked, Message, Namespace, Origin, Queue
 from pairbus.simulate.kernel import Kernel, Running
 
 
@@ -28,8 +28,13 @@ def queue(namespace: Namespace) -> Queue:
 
 def receive(queue: Queue, most: int = 10) -> list[Locked]:
     received: list[Locked] = []
-    queue.receive(most, wait=0.0).then(received.extend)
+    queue.receive(most, wait=0.0).then(lambda answer: received.extend(messages_of(answer)))
     return received
+
+
+def messages_of(answer: Sequence[Locked] | ErrorFacts) -> Sequence[Locked]:
+    assert not isinstance(answer, ErrorFacts)
+    return answer
 
 
 def ids(received: list[Locked]) -> list[str]:
@@ -77,7 +82,7 @@ def test_a_long_poll_ends_with_the_first_message_or_with_none(namespace: Namespa
     queue = namespace["empty"]
     answers: list[tuple[float, int]] = []
     for wait in (5.0, 50.0):
-        queue.receive(10, wait).then(lambda received: answers.append((namespace.kernel.now, len(received))))
+        queue.receive(10, wait).then(lambda got: answers.append((namespace.kernel.now, len(messages_of(got)))))
     namespace.kernel.at(20.0, lambda: queue.send([Message("m", Label())]))
     namespace.kernel.run(until=100.0)
     assert answers == [(5.0, 0), (20.0, 1)]
@@ -102,7 +107,7 @@ def call(namespace: Namespace, fault: FaultKind | None, kind: Kind = Kind.SEND) 
         namespace.faults.append(Fault(fault, None, 0.0, 100.0))
     answers: list[tuple[object, float]] = []
 
-    def operation(queue: Queue) -> list[int]:
+    def operation(queue: Queue) -> list[Origin]:
         return queue.send([Message("m", Label())])
 
     def process(work: Callable[[Queue], Any]) -> Running[None]:
@@ -147,3 +152,28 @@ def test_a_slow_broker_may_do_what_nobody_waits_for_any_more(namespace: Namespac
 
 def test_a_full_entity_still_lets_others_receive(namespace: Namespace) -> None:
     assert call(namespace, FaultKind.FULL, kind=Kind.RECEIVE)[1]
+
+
+def test_a_queue_that_is_created_again_is_empty_counts_from_one_and_knows_no_old_lock(
+    namespace: Namespace, queue: Queue
+) -> None:
+    (stale, _) = receive(queue)
+    answers: list[object] = []
+    queue.receive(10, wait=50.0).then(answers.append)
+    namespace.kernel.run(until=5.0)
+    namespace.recreate("QUEUE")
+    assert [each.cause for each in answers if isinstance(each, ErrorFacts)] == [Cause.NOT_FOUND]
+    again = namespace["queue"]
+    assert isinstance(again.complete(stale.token), ErrorFacts)
+    again.send([Message("c", Label())])
+    (new,) = receive(again)
+    assert new.sequence_number == stale.sequence_number
+    assert new.enqueued_at > stale.enqueued_at
+    assert new.origin != stale.origin
+    assert isinstance(again.complete(stale.token), ErrorFacts)
+
+
+def test_only_settlements_are_lost_after_the_broker_has_done_them(namespace: Namespace) -> None:
+    assert not isinstance(call(namespace, FaultKind.SETTLEMENTS_LOST, kind=Kind.SEND)[0], Cause)
+    other = Namespace("other", Kernel(), Random(0))
+    assert call(other, FaultKind.SETTLEMENTS_LOST, kind=Kind.COMPLETE)[:2] == (Cause.CONNECTION, True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.support.outage import outage
 
-from pairbus.core.burst import Lane, Parked
+from pairbus.core.burst import Lane, Parked, RememberedMessages
 from pairbus.core.envelope import Label, Unparked, unpark
 from pairbus.core.health import Action, EntityHealth, State
 from pairbus.core.rotation import Rotation
@@ -17,9 +17,11 @@ from pairbus.core.verdict import Cause, ErrorFacts
 from pairbus.simulate import syphon
 from pairbus.simulate.brokers import Fault, FaultKind, Message
 from pairbus.simulate.checker import Fate
+from pairbus.simulate.history import NOT_SENT, TURNED
 from pairbus.simulate.kernel import Running
 from pairbus.simulate.setting import (
     ClockStep,
+    Recreation,
     SenderSetting,
     Setting,
     Stranger,
@@ -55,6 +57,7 @@ def test_seeds_make_worlds_with_everything_that_can_go_wrong() -> None:
     assert any(crash.steps is None for setting in settings for crash in setting.syphon_crashes)
     assert any(setting.clock_steps for setting in settings)
     assert any(setting.strangers for setting in settings)
+    assert any(setting.recreations for setting in settings)
     assert {setting.syphons for setting in settings} == {1, 2}
 
 
@@ -101,6 +104,82 @@ def test_g1_pings_of_an_outage_come_when_they_should() -> None:
     assert pings == pytest.approx([95.0, 105.0], abs=0.1)
 
 
+def test_g2_an_entity_that_has_room_for_pings_only_is_left_once() -> None:
+    """A ping as large as the message that did not fit does not fit either: failover does not flap."""
+    messages = tuple(Message(f"m{index}", Label()) for index in range(40))
+    result = World(
+        Setting(
+            failover_interval=0.0,
+            ping_interval=1.0,
+            senders=(SenderSetting("client", "orders", messages, gap=1.0, starts=10.0),),
+            primary_faults=(Fault(FaultKind.NEARLY_FULL, "orders", 0.0, 100.0),),
+        )
+    ).run()
+    assert result.ok
+    turns = [line.at for line in result.history.lines if line.form == TURNED and line.args[1] == "healthy"]
+    assert turns == pytest.approx([100.5], abs=0.6)
+
+
+def test_s5_an_impatient_caller_pulls_no_queue_for_a_patient_one() -> None:
+    """S5, S13: the secondary answers, slowly."""
+    impatient = tuple(Message(f"hurry{index}", Label()) for index in range(100))
+    patient = tuple(Message(f"wait{index}", Label()) for index in range(20))
+    result = World(
+        Setting(
+            failover_interval=0.0,
+            ping_interval=60.0,
+            senders=(
+                SenderSetting("client", "orders", impatient, gap=0.2, timeout=0.3),
+                SenderSetting("client", "orders", patient, gap=1.0, timeout=60.0),
+            ),
+            primary_faults=(Fault(FaultKind.DISABLED, "orders", 0.0, 100.0),),
+            secondary_faults=(Fault(FaultKind.SLOW, None, 1.0, 100.0),),
+        )
+    ).run()
+    assert result.ok
+    lines = [str(line) for line in result.history.lines]
+    assert [line for line in lines if "wait" in line and "not sent" in line] == []
+    assert [line for line in lines if "hurry" in line and "not sent" in line] != []
+
+
+def test_s13_a_secondary_that_is_back_is_used_at_once() -> None:
+    messages = tuple(Message(f"m{index}", Label()) for index in range(300))
+    back = 60.0
+    result = World(
+        Setting(
+            failover_interval=0.0,
+            ping_interval=60.0,
+            backlog_queues=10,
+            senders=(SenderSetting("client", "orders", messages, gap=0.4, timeout=20.0),),
+            primary_faults=(Fault(FaultKind.DISABLED, "orders", 0.0, 300.0),),
+            secondary_faults=(Fault(FaultKind.REFUSED, None, 25.0, back),),
+        )
+    ).run()
+    assert result.ok
+    refused = [line.at for line in result.history.lines if line.form == NOT_SENT]
+    assert refused, "the secondary is away for longer than callers wait"
+    assert max(refused) < back
+
+
+def test_s14_a_list_that_is_partly_parked_arrives_once_though_the_primary_comes_back() -> None:
+    repeated = delivered = 0
+    for seed in range(50):
+        messages = tuple(Message(f"m{index}", Label()) for index in range(30))
+        result = World(
+            Setting(
+                seed=seed,
+                failover_interval=0.0,
+                ping_interval=1.0,
+                senders=(SenderSetting("client", "orders", messages, gap=0.1, batch=10),),
+                primary_faults=(Fault(FaultKind.DISABLED, "orders", 0.0, 2.0),),
+                secondary_faults=(Fault(FaultKind.BUSY, None, 0.3, 20.0),),
+            )
+        ).run()
+        assert result.ok, result.violations
+        repeated, delivered = repeated + result.repeated, delivered + result.delivered
+    assert (repeated, delivered) == (0, 1500)
+
+
 @pytest.mark.parametrize("steps", range(40))
 def test_y1_a_syphon_that_crashes_between_any_two_steps_loses_nothing(steps: int) -> None:
     result = World(_crashing(steps)).run()
@@ -138,7 +217,46 @@ def test_y3_strangers_are_dead_lettered() -> None:
     assert result.dead_lettered == 1
 
 
+def test_y1_a_backlog_queue_that_is_created_again_loses_nothing() -> None:
+    """The syphon does not hear that three messages were completed; three new ones get their numbers."""
+    result = World(_recreating()).run()
+    assert result.ok, result.violations
+    assert (result.parked, result.delivered, result.repeated) == (6, 6, 0)
+    assert sum("deleted and created again" in str(line) for line in result.history.lines) == 1
+
+
+def _recreating() -> Setting:
+    first, second = (tuple(Message(f"{name}{index}", Label()) for index in range(3)) for name in "ab")
+    return Setting(
+        failover_interval=0.0,
+        ping_interval=10.0,
+        backlog_queues=1,
+        senders=(
+            SenderSetting("client", "orders", first, gap=0.5),
+            SenderSetting("client", "orders", second, gap=0.5, starts=200.0),
+        ),
+        primary_faults=(
+            Fault(FaultKind.FULL, "orders", 0.0, 30.0),
+            Fault(FaultKind.FULL, "orders", 200.0, 230.0),
+        ),
+        secondary_faults=(Fault(FaultKind.SETTLEMENTS_LOST, None, 30.0, 90.0),),
+        recreations=(Recreation(at=100.0, queue=0),),
+    )
+
+
 # Bugs, injected
+
+
+def test_remembering_messages_by_their_sequence_number_alone_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def has(self: RememberedMessages, message: Parked, now: float) -> bool:
+        return any(
+            number == message.sequence_number and until > now
+            for (number, _), (_, until) in self._known.items()  # pyright: ignore[reportPrivateUsage]
+        )
+
+    monkeypatch.setattr(RememberedMessages, "has", has)
+    rules = [violation.rule for violation in World(_recreating()).run().violations]
+    assert rules == ["Y1"] * 6, "each is removed before it was accepted, and is missing at the end"
 
 
 def _complete_before_send(
@@ -158,7 +276,7 @@ def test_completing_before_sending_is_noticed(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_forgetting_to_pull_a_queue_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def pull(_self: Rotation, _queue: str, _now: float) -> None:
+    def pull(_self: Rotation, _queue: str, _now: float, **_facts: object) -> None:
         pass
 
     monkeypatch.setattr(Rotation, "pull", pull)
@@ -170,7 +288,7 @@ def test_forgetting_to_pull_a_queue_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 def test_restarting_the_timer_on_each_failure_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     original = EntityHealth.attempt_failed
 
-    def attempt_failed(self: EntityHealth, now: float) -> tuple[Action, ...]:
+    def attempt_failed(self: EntityHealth, now: float, *_error: object, **_size: object) -> tuple[Action, ...]:
         actions = original(self, now)
         if self.state is State.SUSPECT:
             self.wake_at = now + self._failover_interval  # pyright: ignore[reportPrivateUsage]
@@ -183,7 +301,7 @@ def test_restarting_the_timer_on_each_failure_is_noticed(monkeypatch: pytest.Mon
 def test_failing_over_at_once_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     original = EntityHealth.attempt_failed
 
-    def attempt_failed(self: EntityHealth, now: float) -> tuple[Action, ...]:
+    def attempt_failed(self: EntityHealth, now: float, *_error: object, **_size: object) -> tuple[Action, ...]:
         return original(self, now) + self.tick(1e9)
 
     monkeypatch.setattr(EntityHealth, "attempt_failed", attempt_failed)
@@ -193,7 +311,7 @@ def test_failing_over_at_once_is_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_ending_failover_without_a_ping_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     original = EntityHealth.ping_failed
 
-    def ping_failed(self: EntityHealth, now: float) -> tuple[Action, ...]:
+    def ping_failed(self: EntityHealth, now: float, *_error: object) -> tuple[Action, ...]:
         original(self, now)
         self.state, self.wake_at = State.HEALTHY, None
         return (Action.RESUME,)

@@ -4,7 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
-from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusAuthorizationError
+from azure.servicebus.exceptions import (
+    MessagingEntityNotFoundError,
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+)
 
 from pairbus.aio.attempt import Chores
 from pairbus.aio.native import errors
@@ -55,7 +59,9 @@ class Opened:
         """Return the links to a node that answers requests."""
         opening = self.nodes.get(node)
         if opening is None or (opening.done() and (not _is_good(opening) or opening.result().error is not None)):
-            opening = self.nodes[node] = self.connection.chores.start(self._open_node(node), f"links to {node}")
+            opening = self.nodes[node] = self.connection.chores.start(
+                self._open_node(node), f"links to {node}", shared=True
+            )
         return await asyncio.shield(opening)
 
     async def _open_node(self, node: str) -> RequestLink:
@@ -133,7 +139,10 @@ class NativeClient:
                 asked["associated-link-name"] = link_name
             answer = await link.ask(asked, dict(body), seconds)
             if not answer.is_good:
-                raise errors.of_answer(answer, f"{operation} of {entity!r}")
+                problem = errors.of_answer(answer, f"{operation} of {entity!r}")
+                if isinstance(problem, MessagingEntityNotFoundError):
+                    link.close()  # it is the deleted entity's; one that was created again needs new links
+                raise problem
             return answer.body
 
         return await self._within(
@@ -170,7 +179,9 @@ class NativeClient:
     async def _opened(self, seconds: float) -> Opened:
         opening = self._opening
         if opening is None or (opening.done() and not _is_alive(opening)):
-            opening = self._opening = self._chores.start(self._open(seconds), f"connection to {self.endpoint.hostname}")
+            opening = self._opening = self._chores.start(
+                self._open(seconds), f"connection to {self.endpoint.hostname}", shared=True
+            )
         return await asyncio.shield(opening)  # who gives up leaves it to the others
 
     async def _open(self, seconds: float) -> Opened:

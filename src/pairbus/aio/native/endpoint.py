@@ -3,6 +3,7 @@
 # pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # ruff: noqa: SLF001 (the SDK's client has no public way to what it was told)
 
+import importlib.util
 import ssl
 import time
 from collections.abc import Awaitable, Callable
@@ -78,6 +79,10 @@ def endpoint_of(client: ServiceBusClient) -> Endpoint:
     if is_proxied(client):
         raise OptionError("http_proxy", config.http_proxy, "none with transport='native'; use transport='sdk'")
     websocket = config.transport_type == TransportType.AmqpOverWebsocket
+    if websocket and importlib.util.find_spec("wsproto") is None:
+        raise OptionError(
+            "transport_type", "AmqpOverWebsocket", "AMQP over WebSocket needs wsproto: pip install 'pairbus[websocket]'"
+        )
     host, _, port = client.fully_qualified_namespace.partition(":")
     default = _HTTPS_PORT if websocket else _AMQPS_PORT
     if not config.use_tls:
@@ -107,7 +112,10 @@ def verifying(authorities: str) -> ssl.SSLContext:
     """Return a context that trusts the authorities of a file, beside those that everybody does."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(certifi.where())
-    context.load_verify_locations(authorities)
+    try:
+        context.load_verify_locations(authorities)
+    except OSError as error:  # of ssl, too
+        raise OptionError("connection_verify", authorities, f"a readable file of certificates: {error}") from error
     return context
 
 

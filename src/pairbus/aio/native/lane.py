@@ -2,17 +2,19 @@
 
 It does for paired senders what :class:`pairbus.aio.lane.Lane` does with the SDK. Single messages that are handed in
 during one turn of the event loop travel as one batch, those of one session or partition key together; nobody waits for
-an answer before the next ones leave. A caller that gives up harms no other.
+an answer before the next ones leave. A caller that gives up harms no other: what it has sent is waited for until the
+attempt's deadline all the same, and ``unheard`` is told how it ended.
 """
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from pairbus.aio.attempt import Chores, cancel
-from pairbus.aio.lane import STALE_SECONDS, AbandonedError, Begun, Submission, begin
+from pairbus.aio.attempt import AbandonedError, Chores, cancel, outcome_of
+from pairbus.aio.lane import STALE_SECONDS, Begun, Submission, Unheard, begin
+from pairbus.aio.messages import sized
 from pairbus.aio.native.client import NativeClient
 from pairbus.aio.native.errors import is_unsent, unsent
 from pairbus.aio.native.sender import NativeSender, batch_of, encoded
@@ -38,6 +40,7 @@ class NativeLane:
     """One link, and who uses it.
 
     :param open_timeout: how long opening the link may take, in seconds.
+    :param unheard: told what no caller hears, in a turn of the event loop of its own.
     """
 
     def __init__(
@@ -50,6 +53,7 @@ class NativeLane:
         open_timeout: float,
         chores: Chores,
         instrument: Instrument,
+        unheard: Unheard,
     ) -> None:
         self.entity: Final = entity
         self.used_at = 0.0
@@ -59,12 +63,18 @@ class NativeLane:
         self._open_timeout = open_timeout
         self._chores = chores
         self._instrument = instrument
+        self._unheard = unheard
         self._loop = asyncio.get_running_loop()
         self._gathered: list[Submission[Any]] = []
         self._under_way: dict[Submission[Any], float] = {}
         """What is not answered yet, and when it was handed in."""
+        self._given_up: dict[Submission[Any], float] = {}
+        """Likewise, of what was sent and whose caller has gone."""
         self._sender: NativeSender | None = None
         self._opening: asyncio.Task[NativeSender] | None = None
+        self._opening_began = 0.0
+        self._openers = 0
+        """How many wait for the link to be opened, with nothing to send yet."""
         self._dispatching = False
         self._watchdog: asyncio.TimerHandle | None = None
         self._batch_bytes: int | None = None
@@ -95,6 +105,10 @@ class NativeLane:
             else:
                 self._gather(submission, alone=alone)
             return await submission.future
+        except asyncio.CancelledError:
+            if submission.begun and submission.future.cancelled():
+                self._given_up[submission] = now
+            raise
         finally:
             self._under_way.pop(submission, None)
             if not self._under_way:
@@ -114,7 +128,11 @@ class NativeLane:
         if self._sender is not None and not self._under_way and self._loop.time() - self.used_at > STALE_SECONDS:
             self._drop()
         if self._open_sender() is None:
-            await asyncio.shield(self._start_opening())
+            self._openers += 1
+            try:
+                await outcome_of(self._start_opening(), f"opening the link to {self.entity!r}")
+            finally:
+                self._openers -= 1
 
     def prepare_soon(self) -> None:
         """Open the link in the background; if that fails, whoever needs it will see why."""
@@ -123,24 +141,47 @@ class NativeLane:
     async def _prepare_quietly(self) -> None:
         try:
             await self.prepare()
-        except Exception as error:  # noqa: BLE001 (told to the one who needs the link)
+        except Exception as error:  # noqa: BLE001 (judged by the rules)
             _LOGGER.debug("the link to %r cannot be opened ahead: %r", self.entity, error)
+            self._not_opened(error)
 
     def abandon(self, why: str) -> None:
         """End all that waits or is under way, at once, and drop the link if it is in doubt."""
         under_way = list(self._under_way)
+        is_in_use = bool(under_way or self._given_up or self._opening)
         self._gathered.clear()
+        self._given_up.clear()
         for submission in under_way:
             _fail(submission, AbandonedError(why))
-        if under_way:
+        if is_in_use:
             self._drop()
 
-    async def close(self) -> None:
-        """Let what is under way end, then close the link. It never hangs."""
+    @property
+    def is_unheard(self) -> bool:
+        """Whether something is under way that no caller waits for."""
+        return not self._under_way and (bool(self._given_up) or self._opening is not None)
+
+    async def finish(self) -> None:
+        """Take nothing more, and let what callers wait for end: all of it has its deadline."""
         self._closed = True
-        while self._under_way:  # which ends: all have their deadlines
+        while self._under_way:
             self._idle.clear()
             await self._idle.wait()
+
+    async def end(self) -> None:
+        """Let what no caller waits for end, too, and close the link."""
+        while self._given_up or self._opening is not None:
+            self._idle.clear()
+            await self._idle.wait()
+        self._let_go()
+
+    async def close(self) -> None:
+        """Let what callers wait for end, then close the link. It never hangs."""
+        await self.finish()
+        self._given_up.clear()
+        self._let_go()
+
+    def _let_go(self) -> None:
         if self._watchdog is not None:
             self._watchdog.cancel()
         self._drop()
@@ -153,6 +194,7 @@ class NativeLane:
 
     def _start_opening(self) -> "asyncio.Task[NativeSender]":
         if self._opening is None:
+            self._opening_began = self._loop.time()
             self._opening = self._chores.start(self._open(), f"opening of {self.entity}")
             self._opening.add_done_callback(self._opened)
         return self._opening
@@ -163,6 +205,7 @@ class NativeLane:
 
     def _opened(self, opening: "asyncio.Task[NativeSender]") -> None:
         current, self._opening = self._opening is opening, None if self._opening is opening else self._opening
+        self._idle.set()
         if opening.cancelled():
             return
         error = opening.exception()
@@ -174,8 +217,15 @@ class NativeLane:
             self._dispatch()
         elif current:
             waiting, self._gathered = self._gathered, []
+            if not self._openers and all(submission.future.done() for submission in waiting):
+                self._not_opened(error)
             for submission in waiting:
                 _fail(submission, error)
+
+    def _not_opened(self, error: BaseException) -> None:
+        """Tell that the link could not be opened, since no caller is left to hear of it."""
+        if not isinstance(error, AbandonedError):
+            self._loop.call_soon(self._unheard, facts(error, begun=False), self._opening_began)
 
     def _drop(self) -> None:
         """Let go of the link, and of one that is being opened: the next one who needs it gets a new one."""
@@ -202,14 +252,46 @@ class NativeLane:
             since = self._under_way.pop(submission)
             if submission in self._gathered:
                 self._gathered.remove(submission)
-            _fail(submission, TimeoutError(f"{self.entity!r} did not answer in time"))
-            if submission.begun and self._sender is not None:
-                self._sender.link.connection.suspect(since)
+            _fail(submission, self._late())
+            if submission.begun:
+                self._suspect(since)
+        late += self._given_up_late(now)
         if late and not self._under_way:  # nobody else counts on the link, which did not answer
-            self._idle.set()
             self._drop()
-        if self._under_way:
-            self._watch(min(submission.deadline for submission in self._under_way))
+            self._idle.set()
+        deadlines = [submission.deadline for submission in (*self._under_way, *self._given_up)]
+        if deadlines:
+            self._watch(min(deadlines))
+
+    def _late(self) -> TimeoutError:
+        return TimeoutError(f"{self.entity!r} did not answer in time")
+
+    def _given_up_late(self, now: float) -> list[Submission[Any]]:
+        late = [submission for submission in self._given_up if submission.deadline <= now]
+        for submission in late:
+            since = self._given_up.pop(submission)
+            self._suspect(since)
+            self._tell((submission,), self._late(), since)
+        return late
+
+    def _suspect(self, since: float) -> None:
+        if self._sender is not None:
+            self._sender.link.connection.suspect(since)
+
+    def _tell(self, submissions: Iterable[Submission[Any]], error: BaseException | None, began: float) -> None:
+        """Tell how a transfer ended that no caller waits for."""
+        messages = [message for submission in submissions for message in submission.messages]
+        known = None if error is None else sized(facts(error, begun=not is_unsent(error)), messages)
+        self._loop.call_soon(self._unheard, known, began)
+
+    def _ended_unheard(self, submissions: Sequence[Submission[Any]], error: BaseException | None) -> None:
+        """Tell how a transfer ended, if no caller is left to hear of it."""
+        began = [self._given_up.pop(submission) for submission in submissions if submission in self._given_up]
+        if not began:
+            return
+        self._idle.set()
+        if all(submission.future.cancelled() for submission in submissions):
+            self._tell(submissions, error, min(began))
 
     # --- sending -------------------------------------------------------------------------------------------------
 
@@ -256,6 +338,8 @@ class NativeLane:
 
     async def _work(self, sender: NativeSender, submission: Submission[Any]) -> None:
         """Do what is no single message: a list, a batch, a schedule."""
+        if submission.future.done():
+            return  # its caller has given up
         operation = self._begin((submission,))
         if operation is None:
             return
@@ -264,9 +348,11 @@ class NativeLane:
             result = await submission.run(sender)
         except Exception as error:  # noqa: BLE001 (handed to the caller)
             _failed(operation, error)
+            self._ended_unheard((submission,), error)
             _fail(submission, error)
         else:
             operation.done()
+            self._ended_unheard((submission,), None)
             if not submission.future.done():
                 submission.future.set_result(result)
 
@@ -330,6 +416,8 @@ class NativeLane:
         operation: Begun,
         error: BaseException | None,
     ) -> None:
+        if self._given_up:
+            self._ended_unheard([submission for submission, _ in run], error)
         if error is None:
             operation.done()
             for submission, _ in run:

@@ -25,6 +25,8 @@ _LOCKED: Final = b"x-opt-locked-until"
 _STAMPS: Final = frozenset((_NUMBER, _ENQUEUED, _LOCKED))
 _DROPPED: Final = frozenset((b"x-opt-enqueue-sequence-number", b"x-opt-message-state"))
 """What a broker may say besides, and nobody needs."""
+_LOCK_TOKEN: Final = b"\x00\x53\x71\xc1\x24\x02\xa3\x10x-opt-lock-token\x98"
+"""How the delivery annotations of a message under lock begin, which say nothing else: the token follows."""
 _GROUP_ID: Final = 10
 _FORMATS: Final = {0x81: "q", 0x83: "q", 0x55: "b"}
 """How numbers and times are unpacked, by their constructors."""
@@ -110,6 +112,8 @@ def learn(payload: bytes) -> Layout:
     """Work out how a message is laid out, or raise :class:`NotPlainError`; what is cut short raises anything."""
     walk = _Walk(payload)
     header = _pass_header(walk)
+    if walk.take(_LOCK_TOKEN):
+        walk.skip(16)
     stamps = _pass_annotations(walk)
     bare_at = walk.at
     if walk.take(b"\x00\x53\x73"):

@@ -135,7 +135,7 @@ class ReceivingLink:
             del self._arrived[:most]
         finally:
             if self._arrived or self._link.credit > 0:
-                self._resting = self._loop.call_later(FRESH_SECONDS, self._rest)
+                self._rest_later()
         return taken
 
     async def _arrival(self, wait: float) -> None:
@@ -148,6 +148,10 @@ class ReceivingLink:
             self._waiter = None
         if self.error is not None and not self._arrived:
             raise errors.again(self.error)
+
+    def _rest_later(self) -> None:
+        if self._resting is None:
+            self._resting = self._loop.call_later(FRESH_SECONDS, self._rest)
 
     def _rest(self) -> None:
         """Fetch no more, and put back what nobody has asked for."""
@@ -211,6 +215,8 @@ class ReceivingLink:
         if self._waiter is not None:
             _release(self._waiter)  # it goes on when all that came together is there
             self._waiter = None
+        else:
+            self._rest_later()  # it was on its way when the credit for it was withdrawn
 
     def on_settled(self, first: int, last: int, state: DeliveryState | None) -> None:
         """Take the broker's answer to settlements."""

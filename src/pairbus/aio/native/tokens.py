@@ -39,7 +39,9 @@ class Doorkeeper:
         audience = self._connection.endpoint.audience(entity)
         showing = self._shown.get(audience)
         if showing is None or (showing.done() and (showing.cancelled() or showing.exception() is not None)):
-            showing = self._shown[audience] = self._connection.chores.start(self._show(audience), f"token {audience}")
+            showing = self._shown[audience] = self._connection.chores.start(
+                self._show(audience), f"token {audience}", shared=True
+            )
         await asyncio.shield(showing)
 
     def has_admitted(self, entity: str) -> bool:

@@ -89,6 +89,8 @@ class NativeTransport:
         if slot is None:
             self._close_rested()
             slot = self._destinations[key] = _Slot()
+        elif slot.sender is not None and _has_rested(slot.sender):
+            slot.sender.close()  # the cloud may have detached it, and that be on its way
         if slot.sender is not None and slot.sender.error is None:
             return slot.sender
         async with slot.lock:
@@ -97,11 +99,9 @@ class NativeTransport:
             return slot.sender
 
     def _close_rested(self) -> None:
-        since = asyncio.get_running_loop().time() - LINK_REST
         for key, slot in list(self._destinations.items()):
-            link = slot.sender
-            if link is not None and link.is_idle and link.used_at < since and not slot.lock.locked():
-                link.close()
+            if slot.sender is not None and _has_rested(slot.sender) and not slot.lock.locked():
+                slot.sender.close()
                 del self._destinations[key]
 
     # --- receiving -----------------------------------------------------------------------------------------------
@@ -236,6 +236,10 @@ def _state(settlement: Settlement) -> DeliveryState:
         }
         return Rejected(Error(DEAD_LETTER, settlement.description, info))
     return ACCEPTED if settlement == "complete" else PUT_BACK
+
+
+def _has_rested(link: SendingLink) -> bool:
+    return link.is_idle and link.used_at < asyncio.get_running_loop().time() - LINK_REST
 
 
 def _is_timeout(error: Exception) -> bool:
