@@ -57,6 +57,8 @@ class Namespace:
     numbers: Any = field(default_factory=lambda: itertools.count(1))
     tokens: Any = field(default_factory=lambda: itertools.count(1))
     came: asyncio.Event = field(default_factory=asyncio.Event)
+    put_at: float | None = None
+    """What the broker's clock says, in seconds; None: the time."""
 
     def park(self, queue: str, name: str, destination: str = "orders", **label: Any) -> int:
         """Park a message."""
@@ -71,9 +73,14 @@ class Namespace:
             properties=Properties(message_id=name),
             application_properties=dict(label.application_properties),
         )
-        self.queues[queue][number] = Stored(payload, monotonic())
+        self.queues[queue][number] = Stored(payload, monotonic() if self.put_at is None else self.put_at)
         self.came.set()
         return number
+
+    def recreate(self, queue: str) -> None:
+        """Delete a queue with all that is in it, and create it again: its numbers begin at 1."""
+        self.queues[queue] = {}
+        self.numbers = itertools.count(1)
 
     def ids(self, destination: str) -> list[str]:
         """Return the ids of all messages that have arrived."""
