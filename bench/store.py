@@ -117,7 +117,7 @@ def statements(directory: Path) -> None:
 
     def many(connection: sqlite3.Connection, rows: list[Row]) -> None:
         connection.execute("BEGIN IMMEDIATE")
-        connection.executemany(with_rows("put_meta", 1), [(*found[:7], len(found[7])) for found in rows])
+        connection.executemany(with_rows("put_meta", 1), [(*found[:7], len(found[7]), 0, 0) for found in rows])
         connection.executemany(with_rows("put_payload", 1), [(found[0], found[7]) for found in rows])
         connection.execute(QUERIES["raise_sequence"], (len(rows), 1))
         connection.execute("COMMIT")

@@ -1,5 +1,11 @@
 """What an application's own tests need: a broker that runs with them."""
 
+# ruff: noqa: E402 (an extra that is not installed is told before anything needs it)
+
+from pairbus.extras import require
+
+require("broker", "pairbus.testing")
+
 from pairbus.broker.auth.policies import Policy, Right
 from pairbus.broker.embedded import EmbeddedBroker
 from pairbus.broker.entities.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings

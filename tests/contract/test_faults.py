@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -170,6 +171,8 @@ def test_a_namespace_that_was_down_is_back_on_its_port(run: Run) -> None:
         await switch(lab, "localhost", "down", duration="1m")
         with pytest.raises(ServiceBusConnectionError):
             await impatient_sender(lab)
+        with pytest.raises(OSError, match="in use"):  # nor can the port be another program's meanwhile
+            socket.create_server(("127.0.0.1", lab.broker.endpoints["localhost"].port)).close()
         await lab.pass_time(61)
         assert await outcome(await impatient_sender(lab)) is None
 

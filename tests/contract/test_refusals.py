@@ -1,6 +1,10 @@
 """What the broker refuses, and the exceptions that the SDK makes of it."""
 
 import asyncio
+import resource
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
@@ -38,6 +42,35 @@ def test_names_are_compared_case_insensitively(run: Run) -> None:
         assert bodies(await receive(receiver)) == ["a"]
 
     run(scenario)
+
+
+@contextmanager
+def no_room_in_files_beyond(size: int) -> Generator[None]:
+    """Have the system refuse what would make a file of this process larger."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_disk_that_fails_is_an_error_of_the_server_and_no_quota(
+    run_durable: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario(lab: Lab) -> None:
+        sender, receiver = await lab.both()
+        await send(sender, "before")
+        with no_room_in_files_beyond((tmp_path / "localhost.db-wal").stat().st_size):
+            with pytest.raises(ServiceBusError, match="could not store this for 'orders'") as caught:
+                await sender.send_messages(ServiceBusMessage(b"x" * 200_000))
+            assert not isinstance(caught.value, ServiceBusQuotaExceededError)
+            assert str(tmp_path) not in str(caught.value)
+        await send(sender, "after")
+        assert bodies(await receive(receiver, 2)) == ["before", "after"]
+        assert f"{tmp_path / 'localhost.db'}: SQLITE_IOERR" in caplog.text
+
+    run_durable(scenario)
 
 
 def test_a_full_queue_takes_no_more_until_there_is_room(run: Run) -> None:

@@ -58,8 +58,13 @@ _WIDE: Final = 0x10
 _SMALL_ULONG: Final = 0x53
 _SHORT: Final = b"\x00\x53"
 
+_PROPERTIES_HEAD: Final = b"\x00\x53\x73"
+_LIST8: Final = 0xC0
+_LIST32: Final = 0xD0
+
 _unpack_uint = struct.Struct(">I").unpack_from
 _pack_short = struct.Struct(">BBBBB").pack
+_pack_list32 = struct.Struct(">BII").pack
 _pack_long = struct.Struct(">BBBBI").pack
 
 
@@ -260,6 +265,28 @@ class Message:
         parts.append(self._section(FOOTER))
         return b"".join(parts)
 
+    def with_message_id(self, message_id: str) -> bytes:
+        """Encode a message that has no message-id with one; every other byte is carried as it is.
+
+        Only for a message that is in order and spelled short. The id is ASCII and short.
+        """
+        data = self.data
+        field = b"\xa1" + bytes((len(message_id),)) + message_id.encode("ascii")
+        found = self._sections.get(PROPERTIES)
+        if found is None:
+            at = self._bare_at or 0
+            return data[:at] + _PROPERTIES_HEAD + _encode_fields(1, field) + data[at:]
+        start, value, end = found
+        constructor = data[value]
+        if constructor == _LIST8:
+            count, fields = data[value + 2], data[value + 3 : end]
+        elif constructor == _LIST32:
+            count, fields = _unpack_uint(data, value + 5)[0], data[value + 9 : end]
+        else:
+            count, fields = 0, b""
+        fields = field + fields[1:]  # the first one was null
+        return data[:start] + _PROPERTIES_HEAD + _encode_fields(max(1, count), fields) + data[end:]
+
     def _section(self, code: int) -> bytes:
         found = self._sections.get(code)
         return b"" if found is None else _SHORT + bytes((code,)) + self.data[found[1] : found[2]]
@@ -281,6 +308,13 @@ def _descriptor(data: bytes, start: int, end: int) -> tuple[int, int]:
     if isinstance(descriptor, str):
         return _NAMES.get(descriptor, -1), value
     return (int(descriptor) if isinstance(descriptor, int) else -1), value
+
+
+def _encode_fields(count: int, fields: bytes) -> bytes:
+    """Encode a list of fields that are encoded already."""
+    if len(fields) < 255 and count < 256:  # noqa: PLR2004 (the size has one byte, and counts the count)
+        return bytes((_LIST8, len(fields) + 1, count)) + fields
+    return _pack_list32(_LIST32, len(fields) + 4, count) + fields
 
 
 def encode_header(header: Header | None) -> bytes:

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from pairbus.broker.config import TlsConfig
+from pairbus.broker.store.files import make_directory
 from pairbus.errors import OptionError
 
 CA_LIFE: Final = timedelta(days=3650)
@@ -105,7 +106,7 @@ def own_certificate(directory: Path, host: str, now: datetime | None = None) -> 
     :param now: the time; None: the machine's.
     """
     now = datetime.now(UTC) if now is None else now
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     ca_file, ca_key_file = directory / "ca.pem", directory / "ca-key.pem"
     files = Certificate(directory / "server.pem", directory / "server-key.pem", ca_file)
     names = _names(host)

@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import socket
+import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,8 +29,8 @@ def directory() -> Path:
     """Return where the sockets of this user's brokers are, made if it is not there; no other user can enter."""
     place = Path(tempfile.gettempdir()) / f"pairbus-{os.getuid()}"
     place.mkdir(mode=0o700, exist_ok=True)
-    found = place.stat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+    found = place.lstat()  # a link would lead to where another user has put it
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise ControlError(f"{place} must be yours alone (mode 0700): remove it, or set TMPDIR to another directory")
     return place
 

@@ -59,8 +59,7 @@ class Door:
         self._tls = tls
         self._has_told_of_tls = False
         self._listeners: list[socket.socket] = []
-        self._addresses: list[tuple[int, tuple[str, int]]] = []
-        self._is_closed = False
+        self._is_shut = False
         self._welcoming: set[asyncio.Task[None]] = set()
         self._https: set[HttpConnection] = set()
         self._deserted = asyncio.Event()
@@ -71,49 +70,61 @@ class Door:
         not_here: OSError | None = None
         for family, address in dict.fromkeys((each[0], each[4][0]) for each in found):
             try:
-                listener = socket.create_server((str(address), port), family=family, backlog=BACKLOG)
+                listener = _bound(family, str(address), port)
+                self._listeners.append(listener)
+                listener.listen(BACKLOG)
             except OSError as error:
+                named = OSError(error.errno, f"{error.strerror} (while attempting to listen on {address} port {port})")
                 if error.errno in _NOT_HERE:
-                    not_here = error
+                    not_here = named
                     continue
-                self._stop_listening()
-                raise
-            listener.settimeout(0)
-            self._listeners.append(listener)
+                self._close_listeners()
+                raise named from None
             port = listener.getsockname()[1]
         if not_here is not None and not self._listeners:
             raise not_here
-        self._addresses = [(listener.family, listener.getsockname()) for listener in self._listeners]
-        self._listen()
-        return port
-
-    def _listen(self) -> None:
         for listener in self._listeners:
             self._loop.add_reader(listener, self._accept, listener)
+        return port
 
     def shut(self) -> None:
-        """Refuse connections until :meth:`unshut`, and end those that have not come to anything yet, or speak HTTP."""
-        self._stop_listening()
+        """Refuse connections until :meth:`unshut`, and end those that have not come to anything yet, or speak HTTP.
+
+        The port stays this door's: its sockets are bound and do not listen, so the system refuses connections as if
+        nobody were there, and gives the port to no other socket.
+        """
+        if not self._is_shut:
+            self._is_shut = True
+            for listener in self._listeners:
+                self._loop.remove_reader(listener)
+                listener.shutdown(socket.SHUT_RD)  # it is bound as before, and those it has not accepted are reset
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)  # else another could listen there
         while self.room.cut_longest():
             pass
         self._abort()
 
     def unshut(self) -> None:
         """Take connections again, where they were taken before."""
-        if not self._listeners and not self._is_closed:
-            for family, address in self._addresses:
-                listener = socket.create_server(address[:2], family=family, backlog=BACKLOG)
-                listener.settimeout(0)
-                self._listeners.append(listener)
-            self._listen()
+        if not self._is_shut:
+            return
+        try:
+            for listener in self._listeners:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.listen(BACKLOG)
+        except OSError as error:  # another socket was faster between the two calls
+            _LOGGER.error("connections cannot be taken again yet, which is tried each second: %s", error)  # noqa: TRY400
+            self._loop.call_later(_PAUSE, self.unshut)
+            return
+        self._is_shut = False
+        for listener in self._listeners:
+            self._loop.add_reader(listener, self._accept, listener)
 
     async def close(self, grace: float) -> None:
         """Take no more connections, cut those that have not shown what they want, and end those that speak HTTP.
 
         :param grace: the seconds in which requests that are being answered may still be.
         """
-        self._is_closed = True
-        self._stop_listening()
+        self._close_listeners()
         self.room.close()
         for connection in list(self._https):
             connection.close()
@@ -129,7 +140,7 @@ class Door:
         for connection in list(self._https):
             connection.abort()
 
-    def _stop_listening(self) -> None:
+    def _close_listeners(self) -> None:
         for listener in self._listeners:
             self._loop.remove_reader(listener)
             listener.close()
@@ -163,7 +174,7 @@ class Door:
         self._loop.call_later(_PAUSE, self._listen_again, listener)
 
     def _listen_again(self, listener: socket.socket) -> None:
-        if listener in self._listeners:
+        if listener in self._listeners and not self._is_shut:
             self._loop.add_reader(listener, self._accept, listener)
 
     def _turn_away(self, client: socket.socket) -> None:
@@ -227,6 +238,24 @@ class Door:
         self._https.discard(connection)
         if not self._https:
             self._deserted.set()
+
+
+def _bound(family: int, address: str, port: int) -> socket.socket:
+    """Return a socket that is bound to a port by its number: only such a one keeps it while it does not listen."""
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # IPv4 has a socket of its own
+        made.bind((address, port))
+        made.settimeout(0)
+    except OSError:
+        made.close()
+        raise
+    if port:
+        return made
+    with made:  # the system has found a port, and keeps it until it is bound by its number
+        return _bound(family, address, made.getsockname()[1])
 
 
 class _Doorway(asyncio.Protocol):

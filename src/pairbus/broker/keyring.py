@@ -8,7 +8,7 @@ from typing import Any
 from pairbus.broker.auth.documents import ENTRY, from_entries, to_entries
 from pairbus.broker.auth.policies import ALL, ROOT, Policies, Policy, checked
 from pairbus.broker.store.base import StoreError
-from pairbus.broker.store.opening import sync_directory
+from pairbus.broker.store.files import sync_directory
 from pairbus.errors import OptionError
 
 

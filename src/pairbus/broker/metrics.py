@@ -65,6 +65,9 @@ class Metrics(Collector):
             labels=("entity", "state"),
         )
         stored = GaugeMetricFamily("pairbus_stored_bytes", "Encoded size of the messages there.", labels=("entity",))
+        damaged = CounterMetricFamily(
+            "pairbus_damaged_messages", "Messages that were damaged on the disk, and dead-lettered.", labels=("entity",)
+        )
         locks = GaugeMetricFamily("pairbus_locks", "Messages that are under lock.", labels=("entity",))
         for node in self._server.namespace:
             queue = node.queue
@@ -75,9 +78,11 @@ class Metrics(Collector):
                 counts.add_metric((queue.path, "dead-letter"), queue.dead.active_count)
             stored.add_metric((queue.path,), queue.size)
             locks.add_metric((queue.path,), len(queue.locks))
+            damaged.add_metric((queue.path,), queue.damaged_count)
         for topic in self._server.namespace.topics:
             counts.add_metric((topic.path, "scheduled"), topic.scheduled_count)
-        return counts, stored, locks
+            damaged.add_metric((topic.path,), topic.damaged_count)
+        return counts, stored, locks, damaged
 
 
 def _commits(commits: CommitTimes) -> Iterable[Metric]:

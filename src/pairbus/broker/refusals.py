@@ -79,9 +79,11 @@ def too_many(what: str) -> RefusedError:
     return RefusedError(RESOURCE_LIMIT_EXCEEDED, what)
 
 
-def store_failed(path: str, why: object) -> RefusedError:
-    """The store has not taken it: to the client that is a quota, which it may retry later."""
-    return RefusedError(RESOURCE_LIMIT_EXCEEDED, f"'{path}' could not be written: {why}")
+def store_failed(path: str) -> RefusedError:
+    """The store has not taken it: an error of the server, whose log has the cause. Only a full entity is quota."""
+    return RefusedError(
+        INTERNAL_ERROR, f"The broker could not store this for '{path}', and kept nothing of it. Its log says why."
+    )
 
 
 def too_large(size: int, limit: int) -> RefusedError:

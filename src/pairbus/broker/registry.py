@@ -143,7 +143,7 @@ class Registry:
                 if error is not None and undo is not None:
                     undo()
             finally:
-                answer(None if error is None else store_failed(path, error))
+                answer(None if error is None else store_failed(path))
 
         self.store.journal.durable.append(durable)
 
@@ -163,6 +163,8 @@ class Registry:
             self._stirred[node] = None
             each.on_used = partial(self._stirred.setdefault, node)
         self._direct(queue)
+        for each in (queue, queue.dead):
+            each.set_damaged_aside(self.clock())
         return self._nodes[queue.path.lower()]
 
     def change_queue(self, node: QueueNode, description: str, settings: QueueSettings) -> None:

@@ -50,12 +50,12 @@ async def hello(request: Request) -> Response:
 
 @asynccontextmanager
 async def a_door(
-    *, patience: float = 60.0, seats: int = 100, tls: ssl.SSLContext | None = None
+    *, patience: float = 60.0, seats: int = 100, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
 ) -> AsyncGenerator[tuple[Door, int]]:
     loop = asyncio.get_running_loop()
     door = Door(loop, Amqp, hello, patience=patience, seats=seats, tls=tls)
     async with asyncio.timeout(30):
-        port = await door.open("127.0.0.1", 0)
+        port = await door.open(host, 0)
         try:
             yield door, port
         finally:
@@ -79,8 +79,8 @@ class Caller:
             self.writer.close()
 
 
-async def call(port: int, said: bytes = b"", tls: ssl.SSLContext | None = None) -> Caller:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
+async def call(port: int, said: bytes = b"", tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> Caller:
+    reader, writer = await asyncio.open_connection(host, port, ssl=tls)
     if said:
         writer.write(said)
         await writer.drain()
@@ -229,6 +229,105 @@ def refuse_once(monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(errno.EMFILE, "Too many open files", listener)
 
     monkeypatch.setattr(socket.socket, "accept", refuse)
+
+
+def other_listener(host: str, port: int, *, reuse: bool) -> socket.socket:
+    """Listen on a port as another program would."""
+    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
+        made.bind((host, port))
+        made.listen()
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+@pytest.mark.parametrize("reuse", [False, True])
+def test_a_door_that_is_shut_keeps_its_port_and_refuses_connections(host: str, *, reuse: bool) -> None:
+    async def scenario() -> None:
+        async with a_door(host=host) as (door, port):
+            amqp = await call(port, b"AMQP open", host=host)
+            assert await amqp.reader.readexactly(14) == b"amqp:AMQP open"
+            waiting = await call(port, host=host)
+            for _ in range(2):  # an outage may come again
+                door.shut()
+                assert await waiting.until_cut() == b""
+                for _ in range(2):
+                    with pytest.raises(ConnectionRefusedError):
+                        await call(port, host=host)
+                with pytest.raises(OSError, match="in use"):
+                    other_listener(host, port, reuse=reuse).close()
+                door.shut()  # it is already
+                door.unshut()
+                door.unshut()
+                waiting = await call(port, b"AMQP", host=host)
+                assert await waiting.reader.readexactly(9) == b"amqp:AMQP"
+            amqp.writer.write(b"more")
+            assert await amqp.reader.readexactly(9) == b"amqp:more", "whoever is in stays in"
+            for caller in (amqp, waiting):
+                caller.writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_system_gives_the_port_of_a_shut_door_to_no_connection() -> None:
+    """With few ports to give, a client's connection would get it sooner or later."""
+
+    async def scenario() -> None:
+        async with a_door() as (door, port):
+            door.shut()
+            with socket.socket() as client, pytest.raises(OSError, match="in use"):
+                client.bind(("127.0.0.1", port))
+            door.unshut()
+            (await call(port)).writer.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_door_that_cannot_be_opened_again_at_once_is_opened_later(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pairbus.broker.door._PAUSE", 0.01)
+    listen = socket.socket.listen
+
+    def refuse(_listener: socket.socket, _backlog: int) -> None:
+        monkeypatch.setattr(socket.socket, "listen", listen)
+        raise OSError(errno.EADDRINUSE, "Address already in use")
+
+    async def scenario() -> None:
+        async with a_door() as (door, port):
+            door.shut()
+            monkeypatch.setattr(socket.socket, "listen", refuse)
+            door.unshut()
+            caller = None
+            while caller is None:
+                try:
+                    caller = await call(port, b"AMQP")
+                except ConnectionRefusedError:
+                    await turns(1)
+            assert await caller.reader.readexactly(9) == b"amqp:AMQP"
+            caller.writer.close()
+
+    asyncio.run(scenario())
+    assert "cannot be taken again yet" in caplog.text
+
+
+@pytest.mark.parametrize("is_shut", [False, True])
+def test_a_door_that_is_closed_gives_its_port_up(*, is_shut: bool) -> None:
+    async def scenario() -> None:
+        async with a_door() as (door, port):
+            if is_shut:
+                door.shut()
+            await door.close(1)
+            door.unshut()
+            with pytest.raises(ConnectionRefusedError):
+                await call(port)
+            other_listener("127.0.0.1", port, reuse=True).close()
+
+    asyncio.run(scenario())
 
 
 def test_the_end_is_orderly() -> None:

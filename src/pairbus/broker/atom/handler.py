@@ -7,7 +7,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
-from pairbus.amqp.conditions import NOT_FOUND, RESOURCE_LIMIT_EXCEEDED
+from pairbus.amqp.conditions import INTERNAL_ERROR, NOT_FOUND, RESOURCE_LIMIT_EXCEEDED
 from pairbus.broker.atom.addresses import (
     Address,
     EntityAddress,
@@ -54,7 +54,11 @@ NEWEST: Final = "2024-05"
 PAGE: Final = 100
 """Entities of one page of a listing, at most."""
 
-_STATUS: Final = {NOT_FOUND: HTTPStatus.NOT_FOUND, RESOURCE_LIMIT_EXCEEDED: HTTPStatus.INSUFFICIENT_STORAGE}
+_STATUS: Final = {
+    INTERNAL_ERROR: HTTPStatus.INTERNAL_SERVER_ERROR,
+    NOT_FOUND: HTTPStatus.NOT_FOUND,
+    RESOURCE_LIMIT_EXCEEDED: HTTPStatus.INSUFFICIENT_STORAGE,
+}
 
 
 class Administration:

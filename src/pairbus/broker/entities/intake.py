@@ -54,7 +54,7 @@ class Intake:
             raise disabled(self._path)
         limit, sessions_only = settings.max_message_bytes, settings.requires_session
         for message in messages:
-            if len(message.payload) > limit:
+            if len(message.payload) > limit and len(message.payload) - message.added > limit:
                 raise too_large(len(message.payload), limit)
             if sessions_only and message.session_id is None:
                 raise session_needed(self._path)
@@ -91,7 +91,7 @@ class Intake:
 
         def durable(refused: RefusedError | None) -> None:
             if refused is None and any(first.refused for first in firsts):
-                refused = store_failed(self._path, "the message that came before with the same id was not stored")
+                refused = store_failed(self._path)  # as the one before it was
             answer(refused)
 
         return durable

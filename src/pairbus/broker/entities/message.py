@@ -1,15 +1,27 @@
 """A message in the broker: what is read of it when it comes, and what is added when it goes."""
 
+import os
 import struct
+import uuid
 from dataclasses import dataclass
 from typing import Final
 
+from pairbus.amqp.conditions import AmqpError
 from pairbus.amqp.encoder import encode_map, encode_symbol
-from pairbus.amqp.message import MESSAGE_ANNOTATIONS, PROPERTIES, Message, encode_header
+from pairbus.amqp.message import (
+    DELIVERY_ANNOTATIONS,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    Message,
+    build_message,
+    encode_data_section,
+    encode_header,
+    encode_map_section,
+)
 from pairbus.amqp.performatives import Map
-from pairbus.amqp.sections import Header
+from pairbus.amqp.sections import Header, Properties
 from pairbus.amqp.types import Symbol, Timestamp
-from pairbus.broker.refusals import bad_argument
+from pairbus.broker.refusals import RefusedError, bad_argument
 from pairbus.broker.store.base import Row, sequence_of
 
 SEQUENCE_NUMBER: Final = Symbol("x-opt-sequence-number")
@@ -19,12 +31,18 @@ ENQUEUED_NUMBER: Final = Symbol("x-opt-enqueue-sequence-number")
 SCHEDULED_TIME: Final = Symbol("x-opt-scheduled-enqueue-time")
 DEAD_LETTER_SOURCE: Final = Symbol("x-opt-deadletter-source")
 MESSAGE_STATE: Final = Symbol("x-opt-message-state")
+DAMAGED: Final = "MessageDamaged"
+LOCK_TOKEN: Final = Symbol("x-opt-lock-token")
 DEAD_LETTER_REASON: Final = "DeadLetterReason"
 DEAD_LETTER_DESCRIPTION: Final = "DeadLetterErrorDescription"
 
 PING: Final = "application/vnd.ms-servicebus-ping"
 
 MAX_ID: Final = 128
+ID_BYTES: Final = 16
+"""Random bytes of the id of a message that has none of its own; it has twice as many hexadecimal digits."""
+OVERHEAD: Final = 128
+"""Bytes, at most, that the entities before have added to a message that is forwarded: an id, and its first number."""
 BEGINNING_OF_TIME: Final = -62_135_596_800_000
 """The year 1, in milliseconds."""
 END_OF_TIME: Final = 253_402_300_800_000
@@ -39,9 +57,11 @@ _OURS: Final = (SEQUENCE_NUMBER, ENQUEUED_TIME, LOCKED_UNTIL, MESSAGE_STATE)
 class Incoming:
     """A message that was sent, and what the broker acts on.
 
+    :ivar message_id: its sender's, None: it had none, and the payload has one of the broker's.
     :ivar time_to_live: milliseconds, None: none was given.
     :ivar due: when it is to become active, None: at once.
     :ivar is_forwarded: whether another entity has sent it on, and its first number is known.
+    :ivar added: bytes of the payload that are the broker's, and do not count towards the largest size.
     """
 
     payload: bytes
@@ -51,19 +71,31 @@ class Incoming:
     due: int | None = None
     is_ping: bool = False
     is_forwarded: bool = False
+    added: int = 0
 
 
 def read_incoming(payload: bytes) -> Incoming:
     """Read what the broker acts on; malformed bytes raise :class:`~pairbus.amqp.conditions.AmqpError`.
 
     Header and annotations are put before the bare message if they were not there. All but data is looked into: what
-    is malformed would break its receivers, one after the other.
+    is malformed would break its receivers, one after the other. A message without an id gets one, as in the cloud:
+    there are clients that cannot do without. No duplicate detection remembers it, for no other message has it.
     """
     message = Message(payload)
     message.check_unread()
-    is_usual = message.is_in_order and message.is_spelled_short
-    incoming = Incoming(payload if is_usual else message.rewritten())
+    if not (message.is_in_order and message.is_spelled_short):
+        payload = message.rewritten()
+        message = Message(payload)
+    incoming = Incoming(payload)
     properties = message.properties()
+    _read_marks(incoming, message, properties)
+    if incoming.message_id is None and not incoming.is_ping:
+        incoming.payload = message.with_message_id(os.urandom(ID_BYTES).hex())
+        incoming.added = len(incoming.payload) - len(payload)
+    return incoming
+
+
+def _read_marks(incoming: Incoming, message: Message, properties: Properties | None) -> None:
     header = message.header()
     if header is not None:
         incoming.time_to_live = header.ttl
@@ -85,7 +117,6 @@ def read_incoming(payload: bytes) -> Incoming:
             incoming.due = int(due)
             if not BEGINNING_OF_TIME <= incoming.due < END_OF_TIME:
                 raise bad_argument("A message can only be scheduled for a time in the years 1 to 9999.")
-    return incoming
 
 
 def _check_length(what: str, text: str) -> None:
@@ -97,6 +128,7 @@ class Held:
     """A message in memory: on its way out, under lock, or just come in."""
 
     __slots__ = (
+        "damage",
         "deliveries",
         "enqueued",
         "expires",
@@ -111,6 +143,7 @@ class Held:
 
     def __init__(self, row: Row) -> None:
         key, self.state, self.enqueued, self.expires, _due, self.session, self.deliveries, self.payload = row
+        self.damage = row.damage
         self.sequence = key & _SEQUENCE
         self.token: bytes | None = None
         self.until = 0
@@ -127,7 +160,16 @@ _THREE_SIZE: Final = 1 + len(_SEQUENCE_KEY) + len(_ENQUEUED_KEY) + len(_LOCKED_K
 _ANNOTATIONS: Final = b"\x00\x53\x72\xc1"
 _THREE: Final = _ANNOTATIONS + bytes((_THREE_SIZE, 6)) + _SEQUENCE_KEY
 """The annotations of a message that has none of its own: where they begin."""
+_LOCK_KEY: Final = encode_symbol(LOCK_TOKEN) + b"\x98"
+_LOCK: Final = b"\x00\x53\x71\xc1" + bytes((1 + len(_LOCK_KEY) + 16, 2)) + _LOCK_KEY
+"""The delivery annotations of a message under lock that has none of its own: where they begin. The token follows."""
+_unpack_token: Final = struct.Struct("<IHH8s").unpack
+"""A token is a uuid's bytes_le; AMQP writes a uuid the other way round."""
+_pack_lock: Final = struct.Struct(f">{len(_LOCK)}sIHH8s").pack
 _pack_three: Final = struct.Struct(f">{len(_THREE)}sq{len(_ENQUEUED_KEY)}sq{len(_LOCKED_KEY)}sq").pack
+_pack_lock_and_three: Final = struct.Struct(
+    f">{len(_LOCK)}sIHH8s{len(_THREE)}sq{len(_ENQUEUED_KEY)}sq{len(_LOCKED_KEY)}sq"
+).pack
 _NUMBER_KEY: Final = encode_symbol(ENQUEUED_NUMBER) + b"\x81"
 _STAMP: Final = _ANNOTATIONS + bytes((1 + len(_NUMBER_KEY) + 8, 2)) + _NUMBER_KEY
 """The annotations of a message of a topic that has none but its number there, which follows."""
@@ -151,14 +193,23 @@ def outgoing(held: Held, *, extra: Map | None = None) -> bytes:
 
 def outgoing_parts(held: Held) -> tuple[bytes, bytes]:
     """Return a message under lock as a receiver gets it: what the broker says of it, and the rest."""
-    payload = held.payload
-    if held.expires is None and 0 < held.deliveries <= len(_PLAIN_HEADS):
+    payload, token = held.payload, held.token
+    if token is not None and held.expires is None and 0 < held.deliveries <= len(_PLAIN_HEADS):
         if payload[:2] == _SHORT_DESCRIPTOR and payload[2] >= PROPERTIES:  # neither header nor annotations before it
-            return _PLAIN_HEADS[held.deliveries - 1] + _three_annotations(held), payload
+            return _PLAIN_HEADS[held.deliveries - 1] + _pack_lock_and_three(
+                _LOCK,
+                *_unpack_token(token),
+                _THREE,
+                held.sequence,
+                _ENQUEUED_KEY,
+                held.enqueued,
+                _LOCKED_KEY,
+                held.until,
+            ), payload
         if payload.startswith(_STAMP) and _is_bare(payload, _STAMP_END):
             number = payload[len(_STAMP) : _STAMP_END]
-            three = _three_annotations(held)[_THREE_AT:]
-            return _PLAIN_HEADS[held.deliveries - 1] + _FOUR + number + three, payload[_STAMP_END:]
+            lock, three = _pack_lock(_LOCK, *_unpack_token(token)), _three_annotations(held)[_THREE_AT:]
+            return _PLAIN_HEADS[held.deliveries - 1] + lock + _FOUR + number + three, payload[_STAMP_END:]
     return b"", _outgoing(held, None)
 
 
@@ -181,6 +232,7 @@ def _outgoing(held: Held, extra: Map | None) -> bytes:
     else:
         ttl = header.ttl if lives is None else lives
         head = encode_header(Header(header.durable, header.priority, ttl, None, count))
+    head += _delivery_annotations(message, held.token)
     if extra is None and held.token is not None and not message.has(MESSAGE_ANNOTATIONS):
         return head + _three_annotations(held) + message.bare
     values = {name: value for name, value in message.message_annotations().items() if name not in _OURS}
@@ -191,6 +243,18 @@ def _outgoing(held: Held, extra: Map | None) -> bytes:
     if extra:
         values.update(extra)
     return head + b"\x00\x53\x72" + encode_map(values) + message.bare
+
+
+def _delivery_annotations(message: Message, token: bytes | None) -> bytes:
+    """Return the annotations of a delivery: the producer's own, and the token of its lock, if it is under one.
+
+    Clients that receive a message in an answer of ``$management``, which has no delivery tag, take the token from here.
+    """
+    values = message.delivery_annotations() if message.has(DELIVERY_ANNOTATIONS) else {}
+    values.pop(LOCK_TOKEN, None)  # of a lock at another broker
+    if token is not None:
+        values[LOCK_TOKEN] = uuid.UUID(bytes_le=token)
+    return encode_map_section(DELIVERY_ANNOTATIONS, values)
 
 
 def with_properties(payload: bytes, changes: Map) -> bytes:
@@ -206,6 +270,7 @@ def forwarded(held: Held, now: int) -> Incoming:
     incoming = read_incoming(message.rewritten(message_annotations=annotations))
     incoming.due = None
     incoming.is_forwarded = True
+    incoming.added = OVERHEAD
     if held.expires is not None:
         incoming.time_to_live = held.expires - now
     return incoming
@@ -232,3 +297,20 @@ def dead_lettered(payload: bytes, reason: str | None, description: str | None, s
         properties[DEAD_LETTER_DESCRIPTION] = description
     annotations = {**message.message_annotations(), DEAD_LETTER_SOURCE: source}
     return message.rewritten(message_annotations=annotations, application_properties=properties)
+
+
+def damaged(payload: bytes, why: str, source: str, number: int) -> bytes:
+    """Return a message that is not what was stored as a dead-letter queue keeps it.
+
+    It is there as it was found, so that an operator can tell which one it was; bytes that are no message any more are
+    the body of one.
+    """
+    try:
+        read_incoming(payload)
+        is_readable = bool(payload)
+    except (AmqpError, RefusedError):
+        is_readable = False
+    if not is_readable:
+        properties = Properties(message_id=f"damaged-{number}")
+        payload = build_message(encode_data_section(payload), properties=properties)
+    return dead_lettered(payload, DAMAGED, f"Message {number} was damaged on the disk: {why}.", source)

@@ -82,6 +82,13 @@ class Queue(Stock):
         if missing:
             raise message_not_found(missing)
         found = self._pool.fetch(numbers)
+        for held in found:
+            if held.damage is not None:
+                self.deferred.discard(held.sequence)
+                self._bury_damaged(held, now)
+        missing = [held.sequence for held in found if held.damage is not None]
+        if missing:
+            raise message_not_found(missing)
         self.deferred.difference_update(numbers)
         return self._take_away(found, now) if delete else self._lock(found, now, None)
 
@@ -95,7 +102,9 @@ class Queue(Stock):
             found.extend(
                 self._seen(row)
                 for row in rows
-                if sequence_of(row.key) not in self._leaving and (session is None or row.session == session)
+                if sequence_of(row.key) not in self._leaving
+                and row.damage is None  # whoever receives it finds it in the dead-letter queue
+                and (session is None or row.session == session)
             )
             if len(rows) < most:
                 break
@@ -125,7 +134,8 @@ class Queue(Stock):
             taken += [
                 held
                 for held in found
-                if (held.expires is None and held.deliveries == 0) or not self._ends(held, now)  # most are so
+                if (held.expires is None and held.deliveries == 0 and held.damage is None)
+                or not self._ends(held, now)  # most are so
             ]
         return taken
 

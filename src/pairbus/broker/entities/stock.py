@@ -1,17 +1,20 @@
 """What a queue holds: messages as they come, stay, expire and go. They lie in the store; this keeps account of them."""
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Self
 
 from pairbus.broker.entities.intake import Coming, Intake
 from pairbus.broker.entities.lines import Line
 from pairbus.broker.entities.locks import Locks
-from pairbus.broker.entities.message import Held, Incoming, dead_lettered
+from pairbus.broker.entities.message import Held, Incoming, damaged, dead_lettered
 from pairbus.broker.entities.pool import Pool
 from pairbus.broker.entities.schedule import AT_ONCE, RETRY, Schedule
 from pairbus.broker.entities.settings import QueueSettings
 from pairbus.broker.refusals import Answer, RefusedError, store_failed
 from pairbus.broker.store.base import EntityRow, Row, RowState, Store, StoreError, key_of, sequence_of
+
+_LOGGER = logging.getLogger(__name__)
 
 EXPIRED: Final = ("TTLExpiredException", "The message expired and was dead lettered.")
 EXHAUSTED: Final = "MaxDeliveryCountExceeded"
@@ -37,6 +40,8 @@ class Stock:
         self.used_at = 0
         """When it was last used, for auto-delete-on-idle."""
         self.is_deleted = False
+        self.damaged_count = 0
+        """Messages that were found to be damaged since the broker started."""
         self.lines: dict[str | None, Line] = {}
         """By session; under None without sessions. In memory a message that waits costs its number here."""
         self.locks = Locks()
@@ -56,6 +61,8 @@ class Stock:
         self._last_arrived = row.next_sequence - 1
         """The store may show a message after this one before it has told us of it."""
         self._intake = Intake(row, settings, store)
+        self._unreliable: list[int] = []
+        """Keys of messages whose records were found to be damaged; see :meth:`set_damaged_aside`."""
         self._recall()
 
     def _recall(self) -> None:
@@ -63,7 +70,10 @@ class Stock:
         scheduled, deferred = int(RowState.SCHEDULED), int(RowState.DEFERRED)
         base = key_of(self.id, 0)
         session, push = None, self._line(None).push
-        for key, state, _expires, _due, name, size in self._store.index(self.id):
+        for key, state, _expires, _due, name, size, is_whole in self._store.index(self.id):
+            if not is_whole:
+                self._unreliable.append(key)
+                continue
             self.size += size
             if state == scheduled:
                 self._schedule.count += 1
@@ -111,7 +121,7 @@ class Stock:
 
     def _when_durable(self, answer: Answer) -> None:
         def durable(error: StoreError | None) -> None:
-            answer(None if error is None else store_failed(self.path, error))
+            answer(None if error is None else store_failed(self.path))
 
         self._store.journal.durable.append(durable)
 
@@ -129,7 +139,7 @@ class Stock:
                 answer(None)
                 return
             self.size -= total
-            answer(store_failed(self.path, error))
+            answer(store_failed(self.path))
 
         journal.durable.append(durable)
 
@@ -169,7 +179,28 @@ class Stock:
 
     # --- going ---------------------------------------------------------------------------------------------------
 
+    def set_damaged_aside(self, now: int) -> None:
+        """Dead-letter the messages whose records were damaged when it was recalled; once, when it has its own queue."""
+        keys, self._unreliable = self._unreliable, []
+        for row in self._store.load(keys):
+            self.size += len(row.payload)
+            self._bury_damaged(self._pool.hold(row), now)
+
+    def _bury_damaged(self, held: Held, now: int) -> None:
+        """Move a message that is not what was stored to the dead-letter queue, or give it the reason in one."""
+        self._remove(held)
+        self._store_damaged(held, now, lambda refused: self._removed(held, now, refused, nobody))
+
+    def _store_damaged(self, found: Held, now: int, answer: Answer) -> None:
+        self.damaged_count += 1
+        why = found.damage or "unknown"
+        _LOGGER.error("%s: message %d is damaged, and is dead-lettered: %s", self.path, found.sequence, why)
+        payload = damaged(found.payload, why, self.path, found.sequence)
+        (self.dead or self).receive_dead(payload, found.deliveries, now, answer)
+
     def _is_spent(self, held: Held, now: int) -> bool:
+        if held.damage is not None:
+            return True
         if held.expires is not None and held.expires <= now:
             return True
         return self.dead is not None and held.deliveries >= self.settings.max_delivery_count
@@ -178,7 +209,9 @@ class Stock:
         """Deal with a message that is not to be given out any more; tell whether it was one."""
         if not self._is_spent(held, now):
             return False
-        if held.expires is not None and held.expires <= now:
+        if held.damage is not None:
+            self._bury_damaged(held, now)
+        elif held.expires is not None and held.expires <= now:
             self._expire(held, now)
         else:
             most = self.settings.max_delivery_count
@@ -219,7 +252,9 @@ class Stock:
         self._store.journal.durable.append(durable)
 
     def _expire(self, held: Held, now: int) -> None:
-        if self.settings.dead_lettering_on_message_expiration and self.dead is not None:
+        if held.damage is not None:
+            self._bury_damaged(held, now)
+        elif self.settings.dead_lettering_on_message_expiration and self.dead is not None:
             self._bury(held, now, *EXPIRED, nobody)
         else:
             self._take_away([held], now)
@@ -304,7 +339,11 @@ class Stock:
 
     def _activate(self, now: int) -> None:
         """Append what is due as if it came now, with new sequence numbers, as the cloud does."""
-        rows = self._schedule.take_due(now)
+        due = self._schedule.take_due(now)
+        for row in due:
+            if row.damage is not None:
+                self._store_damaged(Held(row), now, nobody)
+        rows = [row for row in due if row.damage is None]
         if rows:
             active = [self._activated(row, now) for row in rows]
             self._insert(active, sum(len(row.payload) for row in rows), None, nobody)

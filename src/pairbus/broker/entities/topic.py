@@ -4,19 +4,23 @@ All copies of a message become durable together, and have one stored body. Whate
 answered takes an ``answer``, as in a queue.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 
 from pairbus.amqp import Message
 from pairbus.broker.entities.copies import Copies, copies_of
 from pairbus.broker.entities.intake import Coming, Intake
-from pairbus.broker.entities.message import Incoming, read_incoming, stamped
+from pairbus.broker.entities.message import Incoming, damaged, read_incoming, stamped
 from pairbus.broker.entities.queue import Queue
 from pairbus.broker.entities.schedule import Schedule
 from pairbus.broker.entities.settings import TopicSettings
+from pairbus.broker.entities.stock import nobody
 from pairbus.broker.entities.subscription import Subscription
 from pairbus.broker.filters import Facts, Matcher, Rule
 from pairbus.broker.refusals import Answer, not_found, store_failed
 from pairbus.broker.store.base import EntityRow, Row, Store, StoreError, sequence_of
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class Topic:
@@ -33,6 +37,7 @@ class Topic:
         self.settings = settings
         self.used_at = 0
         self.is_deleted = False
+        self.damaged_count = 0
         self._store = store
         self._intake = Intake(row, settings.for_intake(), store)
         self._schedule = Schedule(row.id, store, set(), self._resize)
@@ -142,7 +147,7 @@ class Topic:
         if error is None:
             answer(None)
         else:
-            answer(store_failed(self.path, error))
+            answer(store_failed(self.path))
 
     def _match(self, message: Incoming, row: Row) -> Copies:
         """Ask the rules which subscriptions get a message; ``row`` says when it came, how long it lives, its number."""
@@ -199,10 +204,24 @@ class Topic:
         """Publish what is due, by the rules that there are now; a disabled topic does so too, as in the cloud."""
         if self._schedule.due_at is None or self._schedule.due_at > now:
             return
-        rows = self._schedule.take_due(now)
+        due = self._schedule.take_due(now)
+        for row in due:
+            if row.damage is not None:
+                self._bury_damaged(row, now)
+        rows = [row for row in due if row.damage is None]
         if rows:
             copies = [self._match(read_incoming(row.payload), self._published(row, now)) for row in rows]
             self._take([], copies, now, lambda _error: None)
+
+    def _bury_damaged(self, row: Row, now: int) -> None:
+        """Give a scheduled message that is not what was stored to all dead-letter queues: no rule can judge it."""
+        self.damaged_count += 1
+        number, why = sequence_of(row.key), row.damage or "unknown"
+        _LOGGER.error("%s: scheduled message %d is damaged, and is dead-lettered: %s", self.path, number, why)
+        for subscription in self.subscriptions:
+            if subscription.queue.dead is not None:
+                payload = damaged(row.payload, why, self.path, number)
+                subscription.queue.dead.receive_dead(payload, 0, now, nobody)
 
     def _published(self, row: Row, now: int) -> Row:
         """Return a message that was scheduled as if it came now, with a number of now, as the cloud does."""

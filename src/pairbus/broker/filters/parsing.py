@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from pairbus.broker.filters.errors import ExpressionError
+from pairbus.extras import require
 
 if TYPE_CHECKING:
     from lark import Lark, Token, Tree, UnexpectedToken
@@ -39,6 +40,7 @@ _UNCLOSED: Final = {"'": "this text has no end", '"': "this name has no end", "[
 
 def parse(text: str, start: str) -> "Branch":
     """Parse a ``filter`` or an ``action``; what cannot be understood raises :class:`ExpressionError`."""
+    require("broker", "a SQL filter")
     from lark import UnexpectedCharacters, UnexpectedToken  # noqa: PLC0415 (only who has SQL filters pays)
 
     try:

@@ -45,9 +45,35 @@ class Row(NamedTuple):
     deliveries: int
     payload: bytes
 
+    @property
+    def damage(self) -> str | None:
+        """What is wrong with it, if it is not what was stored; see :class:`DamagedRow`."""
+        return None
+
+
+class DamagedRow(Row):
+    """A message that was read, and is not what was stored: nothing of it but the key can be relied on."""
+
+    _damage = "unknown"
+
+    @classmethod
+    def of(cls, row: Row, damage: str) -> "DamagedRow":
+        """Return what was read, with what is wrong with it."""
+        damaged = cls._make(row)
+        damaged._damage = damage  # noqa: SLF001 of this very class
+        return damaged
+
+    @property
+    def damage(self) -> str:
+        """What is wrong with it."""
+        return self._damage
+
 
 class IndexRow(NamedTuple):
-    """What an entity must know of a stored message when the broker starts."""
+    """What an entity must know of a stored message when the broker starts.
+
+    :ivar is_whole: False: the record is not what was stored, and nothing of it but the key can be relied on.
+    """
 
     key: int
     state: int
@@ -55,6 +81,7 @@ class IndexRow(NamedTuple):
     due: int | None
     session: str | None
     size: int
+    is_whole: bool = True
 
 
 class EntityKind(enum.StrEnum):

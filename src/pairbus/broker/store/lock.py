@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from pairbus.broker.store.base import StoreError
+from pairbus.broker.store.files import keep_private
 
 
 class StoreLock:
@@ -18,7 +19,9 @@ class StoreLock:
     """
 
     def __init__(self, path: Path) -> None:
-        self._descriptor: int | None = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT, 0o644)
+        file = path.with_name(path.name + ".lock")
+        keep_private(file)
+        self._descriptor: int | None = os.open(file, os.O_RDWR)
         try:
             _lock(self._descriptor)
         except OSError as error:

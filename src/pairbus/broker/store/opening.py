@@ -5,7 +5,9 @@ import sqlite3
 from pathlib import Path
 
 from pairbus.broker.store.base import StoreError, StoreFullError
-from pairbus.broker.store.queries import migrations, statements
+from pairbus.broker.store.checksums import add_functions
+from pairbus.broker.store.files import keep_private
+from pairbus.broker.store.queries import QUERIES, migrations, statements
 
 APPLICATION_ID = 0x50425553
 """In the header of the file: it is ours ("PBUS")."""
@@ -45,24 +47,6 @@ def _is_full(path: Path) -> bool:
     return disk.f_bavail * disk.f_frsize < PAGE_SIZE
 
 
-def make_directory(directory: Path) -> None:
-    """Make a directory that is not there, and make it durable."""
-    missing = [part for part in (directory, *directory.parents) if not part.exists()]
-    directory.mkdir(parents=True, exist_ok=True)
-    for part in missing:
-        sync_directory(part.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """Make durable which files a directory has."""
-    if os.name == "posix":
-        descriptor = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
 def open_writer(path: Path, directory: Path) -> sqlite3.Connection:
     """Return a connection that may write, to a file of the current version.
 
@@ -71,7 +55,7 @@ def open_writer(path: Path, directory: Path) -> sqlite3.Connection:
     """
     if path.is_dir():
         raise StoreError(f"{path}: is a directory; name a file")
-    _keep_private(path)
+    keep_private(path)
     try:
         connection = sqlite3.connect(
             path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=512
@@ -88,20 +72,18 @@ def open_writer(path: Path, directory: Path) -> sqlite3.Connection:
     return connection
 
 
-def _keep_private(path: Path) -> None:
-    """Let nobody but its owner read a file: entities have keys. What SQLite puts beside it has its mode."""
-    if not path.exists():
-        path.touch(mode=0o600)
-    elif os.name == "posix" and path.stat().st_mode & 0o077 and path.stat().st_uid == os.geteuid():
-        path.chmod(path.stat().st_mode & 0o700)
-
-
 def open_reader(path: Path) -> sqlite3.Connection:
     """Return a connection that reads."""
     connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
     connection.execute("PRAGMA query_only = ON")
+    connection.text_factory = _text  # a damaged text is to be noticed by its checksum, not to fail the query
+    add_functions(connection)
     connection.execute("PRAGMA cache_size = -2000")
     return connection
+
+
+def _text(stored: bytes) -> str:
+    return stored.decode("utf-8", "replace")
 
 
 def pragma(connection: sqlite3.Connection, name: str) -> int:
@@ -111,6 +93,7 @@ def pragma(connection: sqlite3.Connection, name: str) -> int:
 
 def _prepare(connection: sqlite3.Connection, path: Path, scripts: dict[int, Path]) -> None:
     newest = max(scripts)
+    add_functions(connection)
     # These are of the connection, or of a file that has nothing in it yet. Debian's SQLite wipes what is deleted unless
     # told otherwise, which would double the writing.
     connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
@@ -141,6 +124,11 @@ def _prepare(connection: sqlite3.Connection, path: Path, scripts: dict[int, Path
     connection.execute(f"PRAGMA journal_size_limit = {WAL_BYTES_KEPT}")
     if version < newest:
         _migrate(connection, path, version, scripts)
+    found = [number for (number,) in connection.execute(QUERIES["entities_damaged"])]
+    if found:
+        raise StoreError(
+            f"{path}: damaged (entities {found} are not what was stored); restore it, or move it out of the way"
+        )
 
 
 def _migrate(connection: sqlite3.Connection, path: Path, version: int, scripts: dict[int, Path]) -> None:

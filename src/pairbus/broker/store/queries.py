@@ -6,6 +6,8 @@ from functools import cache
 from pathlib import Path
 from sqlite3 import complete_statement
 
+from pairbus.broker.store.checksums import IS_WHOLE
+
 SQL = Path(__file__).parent / "sql"
 MIGRATIONS = SQL / "migrations"
 """``0001.sql`` makes a store of version 1 of nothing, ``0002.sql`` one of version 2 of version 1, and so on."""
@@ -22,7 +24,7 @@ def named(text: str) -> dict[str, str]:
     }
 
 
-QUERIES = named((SQL / "queries.sql").read_text(encoding="utf-8"))
+QUERIES = named((SQL / "queries.sql").read_text(encoding="utf-8").replace("{is_whole}", IS_WHOLE))
 
 
 @cache

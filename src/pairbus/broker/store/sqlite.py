@@ -11,11 +11,22 @@ from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
+from zlib import crc32
 
-from pairbus.broker.store.base import EntityRow, IndexRow, Journal, Row, StoreError, StoreFullError
+from pairbus.broker.store.base import (
+    DamagedRow,
+    EntityRow,
+    IndexRow,
+    Journal,
+    Row,
+    RowState,
+    StoreError,
+    StoreFullError,
+)
 from pairbus.broker.store.callbacks import call_back
+from pairbus.broker.store.files import make_directory
 from pairbus.broker.store.lock import StoreLock
-from pairbus.broker.store.opening import PAGE_SIZE, as_store_error, make_directory, open_reader, open_writer
+from pairbus.broker.store.opening import PAGE_SIZE, as_store_error, open_reader, open_writer
 from pairbus.broker.store.queries import MIGRATIONS, QUERIES, with_keys
 from pairbus.broker.store.reserve import Reserve
 from pairbus.broker.store.timing import CommitTimes
@@ -33,8 +44,31 @@ WAL_FRAMES_AT_MOST = 8192
 
 # A tuple becomes a named one without a step in Python: half the time of an index is this.
 _new: Callable[..., Any] = getattr(tuple, "__new__")  # noqa: B009 its declared type is of no use here
-_to_row: Callable[[Any], Row] = partial(_new, Row)
 _to_index_row: Callable[[Any], IndexRow] = partial(_new, IndexRow)
+
+
+def _checked(found: tuple[Any, ...]) -> Row:
+    """Return a message, with what is wrong with it if its body or its record is not what was stored."""
+    body = found[7]
+    if found[8] is not None and isinstance(body, bytes) and crc32(body) == found[8]:
+        return _new(Row, found[:8])
+    damage = "its body is not what was stored"
+    if found[8] is None:
+        damage = "its record is not what was stored"
+    elif not isinstance(body, bytes):
+        damage = "its body is missing"
+    state, session = found[1], found[5]
+    row = Row(
+        found[0],
+        state if state in tuple(RowState) else RowState.ACTIVE,
+        0,
+        None,
+        None,
+        session if isinstance(session, str) else None,
+        0,
+        body if isinstance(body, bytes) else b"",
+    )
+    return DamagedRow.of(row, damage)
 
 
 class SqliteStore:
@@ -63,6 +97,8 @@ class SqliteStore:
         self._asked = False
         self._closed = False
         self._put_off = False
+        self._failed = 0
+        """How many commits have failed since the last one that succeeded."""
         self._inbox: SimpleQueue[Journal | None] = SimpleQueue()
         self._outbox: SimpleQueue[tuple[Journal, StoreError | None]] = SimpleQueue()
         try:
@@ -101,26 +137,26 @@ class SqliteStore:
             return []
         first = keys[0]
         if len(keys) > 1 and keys[-1] - first == len(keys) - 1 and list(keys) == list(range(first, first + len(keys))):
-            return list(map(_to_row, self._read(QUERIES["load_range"], (first, keys[-1]))))
+            return list(map(_checked, self._read(QUERIES["load_range"], (first, keys[-1]))))
         found: dict[int, Row] = {}
         for start in range(0, len(keys), KEYS_AT_ONCE):
             chunk = keys[start : start + KEYS_AT_ONCE]
             rows = self._read(with_keys("load_keys", len(chunk)), tuple(chunk))
-            found.update((row[0], _to_row(row)) for row in rows)
+            found.update((row[0], _checked(row)) for row in rows)
         return [found[key] for key in keys if key in found]
 
     def browse(self, entity: int, first: int, most: int) -> list[Row]:
         """Return the stored messages of an entity from a sequence number on, in order."""
         begin, last = range_of(entity)
-        return list(map(_to_row, self._read(QUERIES["browse"], (begin | first, last, most))))
+        return list(map(_checked, self._read(QUERIES["browse"], (begin | first, last, most))))
 
     def expired(self, entity: int, now: int, most: int) -> list[Row]:
         """Return stored messages of an entity that expire by ``now`` and are not scheduled, the earliest first."""
-        return list(map(_to_row, self._read(QUERIES["expired"], (entity, now, most))))
+        return list(map(_checked, self._read(QUERIES["expired"], (entity, now, most))))
 
     def due(self, entity: int, now: int, most: int) -> list[Row]:
         """Return scheduled messages of an entity that are due by ``now``, the earliest first."""
-        return list(map(_to_row, self._read(QUERIES["due"], (entity, now, most))))
+        return list(map(_checked, self._read(QUERIES["due"], (entity, now, most))))
 
     def next_expiry(self, entity: int) -> int | None:
         """Return when the first message of an entity that is not scheduled expires."""
@@ -229,6 +265,7 @@ class SqliteStore:
             self._checkpoint()  # so that the log is used anew, and need not grow
             error = self._try(writer, journal)
         self.commits.add(time.perf_counter() - began, failed=error is not None)
+        self._tell(error)
         written = 2 * PAGE_SIZE + sum(len(row[7]) for row in journal.rows)
         written += sum({body: len(row[7]) for row, body in journal.copies}.values())
         if isinstance(error, StoreFullError):
@@ -240,6 +277,16 @@ class SqliteStore:
         except Exception:  # the owner's loop may have ended; close() will find the outcome
             _logger.exception("%s: the owner cannot be notified", self._path)
         return written
+
+    def _tell(self, error: StoreError | None) -> None:
+        """Log that commits have begun to fail, and that they succeed again; a full disk fails thousands in a row."""
+        if error is not None:
+            if not self._failed:
+                _logger.error("a commit has failed, and its senders are told so: %s", error)
+            self._failed += 1
+        elif self._failed:
+            _logger.warning("%s: commits succeed again, after %d that failed", self._path, self._failed)
+            self._failed = 0
 
     def _try(self, writer: JournalWriter, journal: Journal) -> StoreError | None:
         try:

@@ -6,8 +6,10 @@ loop for milliseconds. So what is alike is written with few statements: many row
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
+from zlib import crc32
 
 from pairbus.broker.store.base import SEQUENCE_BITS, EntityKind, Journal, Row, entity_of, key_of, sequence_of
+from pairbus.broker.store.checksums import content_crc, entity_sum, record_sum
 from pairbus.broker.store.queries import QUERIES, with_keys, with_rows
 
 ROWS_AT_ONCE = 50
@@ -51,8 +53,9 @@ def _chunks(keys: list[int]) -> Iterator[list[int]]:
         yield keys[start : start + KEYS_AT_ONCE]
 
 
-def _meta(row: Row) -> tuple[object, ...]:
+def _meta(row: Row, body_crc: int) -> tuple[object, ...]:
     key, state, enqueued, expires, due, session, deliveries, payload = row
+    content = content_crc(session, body_crc)
     return (
         key,
         int(state),
@@ -62,6 +65,8 @@ def _meta(row: Row) -> tuple[object, ...]:
         NO_SESSION if session is None else session,
         deliveries,
         len(payload),
+        content,
+        record_sum(key, int(state), enqueued, expires, due, deliveries, len(payload), content),
     )
 
 
@@ -116,7 +121,8 @@ class JournalWriter:
         for entity in journal.entities:
             if entity.id in self._dropped:
                 self._purge(entity.id, None)
-            self._execute(QUERIES["put_entity"], entity)
+            checksum = entity_sum(entity.id, entity.next_sequence, entity.path, entity.kind, entity.description)
+            self._execute(QUERIES["put_entity"], (*entity, checksum))
             if entity.kind == EntityKind.SUBSCRIPTION:
                 self._subscriptions.add(entity.id)
         self._carry_out_messages(journal)
@@ -161,7 +167,7 @@ class JournalWriter:
             metas: list[object] = []
             bodies: list[object] = []
             for row in chunk:
-                metas += _meta(row)
+                metas += _meta(row, crc32(row[7]))
                 bodies += (row[0], bytearray(row[7]))
             self._execute(with_rows("put_meta", len(chunk)), metas)
             self._execute(with_rows("put_payload", len(chunk)), bodies)
@@ -169,11 +175,12 @@ class JournalWriter:
     def _put_copies(self, copies: list[tuple[Row, int]], gone: set[int]) -> None:
         kept = [copy for copy in copies if copy[0][0] not in gone] if gone else copies
         bodies = {body: row[7] for row, body in kept}
+        checksums = {body: crc32(payload) for body, payload in bodies.items()}
         for start in range(0, len(kept), ROWS_AT_ONCE):
             chunk = kept[start : start + ROWS_AT_ONCE]
             metas: list[object] = []
             for row, body in chunk:
-                metas += (*_meta(row), body)
+                metas += (*_meta(row, checksums[body]), body)
             self._execute(with_rows("put_copy", len(chunk)), metas)
         payloads = list(bodies.items())
         for start in range(0, len(payloads), ROWS_AT_ONCE):

@@ -1,6 +1,9 @@
 """What is read of a message when it comes, and what is added when it goes."""
 
+import dataclasses
 import random
+import re
+import uuid
 from typing import Any
 
 import pytest
@@ -33,9 +36,55 @@ def held(data: bytes, deliveries: int = 1, token: bytes | None = b"t" * 16) -> m
     return held
 
 
-def test_a_bare_message_asks_for_nothing() -> None:
-    data = payload("a")
-    assert m.read_incoming(data) == m.Incoming(data)
+def test_a_message_with_an_id_is_kept_as_it_came() -> None:
+    data = payload("a", properties=Properties(message_id="x"))
+    assert m.read_incoming(data) == m.Incoming(data, "x")
+
+
+def large(count: int) -> dict[str, Any]:
+    return {"properties": Properties(subject="s" * count)}
+
+
+@pytest.mark.parametrize(
+    "sections",
+    [
+        {},
+        {"header": Header(priority=7), "message_annotations": {Symbol("k"): "v"}},
+        {"properties": Properties()},
+        {"properties": Properties(group_id="s", correlation_id=7, creation_time=Timestamp(START))},
+        {"properties": Properties(user_id=b"u"), "application_properties": {"a": 1}},
+        *(large(count) for count in (214, 215, 216, 217, 250, 251, 252, 300)),
+    ],
+)
+def test_a_message_without_an_id_gets_one_and_is_otherwise_as_it_came(sections: dict[str, Any]) -> None:
+    data = payload("a", **sections)
+    incoming = m.read_incoming(data)
+    assert incoming.message_id is None, "it is no duplicate of any other"
+    assert incoming.added == len(incoming.payload) - len(data)
+    properties = Message(incoming.payload).properties()
+    assert properties is not None
+    name = str(properties.message_id)
+    assert re.fullmatch("[0-9a-f]{32}", name)
+    expected = sections.get("properties") or Properties()
+    expected.message_id = name
+    assert properties == expected
+    without = Message(incoming.payload).rewritten(properties=None)
+    assert without == Message(data).rewritten(properties=None)
+    assert m.read_incoming(data).payload != incoming.payload
+    assert m.read_incoming(incoming.payload) == dataclasses.replace(incoming, message_id=name, added=0)
+
+
+@pytest.mark.parametrize("empty", [b"\x45", b"\xc0\x01\x00", b"\xd0" + (4).to_bytes(4) + (0).to_bytes(4)])
+def test_properties_that_say_nothing_get_an_id(empty: bytes) -> None:
+    properties = Message(m.read_incoming(b"\x00\x53\x73" + empty + encode_data_section(b"a")).payload).properties()
+    assert properties is not None
+    assert len(str(properties.message_id)) == 32
+
+
+def test_a_ping_needs_no_id() -> None:
+    """G3: nobody receives it."""
+    data = payload("", properties=Properties(content_type=Symbol(m.PING)))
+    assert m.read_incoming(data).payload == data
 
 
 def test_the_broker_reads_what_it_acts_on() -> None:
@@ -81,7 +130,9 @@ def test_schedules_that_no_calendar_knows_are_refused(due: int) -> None:
 
 def test_unusual_spellings_of_sections_are_replaced_by_the_usual_ones() -> None:
     spelled = b"\x00\x80" + (0x74).to_bytes(8) + encode_map({"a": 1}) + b"\x00\xa3\x10amqp:data:binary\xa0\x01x"
-    assert m.read_incoming(spelled).payload == build_message(encode_data_section(b"x"), application_properties={"a": 1})
+    got = Message(m.read_incoming(spelled).payload)
+    expected = build_message(encode_data_section(b"x"), application_properties={"a": 1}, properties=got.properties())
+    assert got.data == expected
 
 
 def test_what_is_accepted_can_be_read_by_the_sdk() -> None:
@@ -217,20 +268,36 @@ def test_a_message_goes_out_bare_as_it_came_with_its_number_of_deliveries(
     assert out.message_annotations()[m.SEQUENCE_NUMBER] == 42
 
 
-def test_annotations_of_the_sender_do_not_reach_the_receiver_wherever_they_stood() -> None:
-    """The SDK writes delivery annotations after the body."""
-    annotations = encode_map_section(DELIVERY_ANNOTATIONS, {Symbol("for-the-broker"): 1})
-    incoming = m.read_incoming(payload("a", properties=Properties(message_id="x")) + annotations)
+TOKEN = bytes(range(16))
+
+
+@pytest.mark.parametrize("deliveries", [1, 17])
+@pytest.mark.parametrize("sections", [{}, {"header": Header(ttl=5)}, {"message_annotations": {m.ENQUEUED_NUMBER: 7}}])
+def test_a_delivery_under_lock_names_its_token(sections: dict[str, Any], deliveries: int) -> None:
+    data = payload("a", properties=Properties(message_id="x"), **sections)
+    out = Message(m.outgoing(held(data, deliveries, TOKEN)))
+    assert out.delivery_annotations() == {m.LOCK_TOKEN: uuid.UUID(bytes_le=TOKEN)}
+    assert out.is_in_order
+    assert Message(m.outgoing(held(data, deliveries, None))).delivery_annotations() == {}
+
+
+def test_a_senders_delivery_annotations_reach_the_receiver_wherever_they_stood() -> None:
+    """The SDK writes them after the body."""
+    annotations = {Symbol("of-the-sender"): 1, m.LOCK_TOKEN: uuid.uuid4()}
+    data = payload("a", properties=Properties(message_id="x"))
+    incoming = m.read_incoming(data + encode_map_section(DELIVERY_ANNOTATIONS, annotations))
     assert incoming.message_id == "x"
-    out = Message(m.outgoing(held(incoming.payload)))
-    assert out.delivery_annotations() == {}
+    out = Message(m.outgoing(held(incoming.payload, token=TOKEN)))
+    assert out.delivery_annotations() == {Symbol("of-the-sender"): 1, m.LOCK_TOKEN: uuid.UUID(bytes_le=TOKEN)}
     assert out.body_values() == [b"a"]
+    seen = Message(m.outgoing(held(incoming.payload, token=None)))
+    assert seen.delivery_annotations() == {Symbol("of-the-sender"): 1}, "the token of another lock says nothing here"
 
 
 STAMPABLE = [
     {},
     {"header": Header(priority=7)},
-    {"properties": Properties(message_id="x")},
+    {"properties": Properties(message_id="x", group_id="s")},
     {"message_annotations": {Symbol("k"): "v"}},
     {"message_annotations": {m.ENQUEUED_NUMBER: 99}},
 ]
@@ -242,7 +309,7 @@ STAMPABLE = [
 def test_a_message_of_a_topic_has_its_number_there_and_is_otherwise_as_it_came(
     sections: dict[str, Any], deliveries: int, token: bytes | None
 ) -> None:
-    data = payload("a", **sections)
+    data = payload("a", **{"properties": Properties(message_id="x"), **sections})
     kept = m.stamped(m.read_incoming(data), 7)
     assert m.read_incoming(kept).payload == kept
     out = Message(m.outgoing(held(kept, deliveries, token)))

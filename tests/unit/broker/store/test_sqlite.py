@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from tests.unit.broker.store.conftest import Owner, entity, row
 
-from pairbus.broker.store.base import StoreError, StoreFullError, key_of
+from pairbus.broker.store.base import EntityKind, EntityRow, StoreError, StoreFullError, key_of
+from pairbus.broker.store.checksums import add_functions
 from pairbus.broker.store.opening import APPLICATION_ID, PAGE_SIZE, as_store_error, open_writer
 from pairbus.broker.store.queries import MIGRATIONS, QUERIES, migrations, statements
 from pairbus.broker.store.reserve import SIZES, Reserve
@@ -142,13 +143,36 @@ def test_a_checkpoint_that_fails_is_told_once_and_made_later(
     assert caplog.text.count("checkpoint put off") == 1
 
 
+@pytest.mark.parametrize(
+    "damage", ["SET next_sequence = 3", "SET next_sequence = next_sequence + 64", "SET path = 'r'"]
+)
+def test_a_file_whose_entity_is_damaged_is_refused(owner: Owner, damage: str) -> None:
+    fill(owner)
+    with closing(sqlite3.connect(owner.path)) as plain, plain:
+        plain.execute("UPDATE entity " + damage)
+    assert "entities [1] are not what was stored" in refused(owner)
+
+
+def test_an_entity_is_whole_however_its_sequence_was_raised(owner: Owner) -> None:
+    fill(owner)
+    store = owner.sqlite()
+    for change in (entity()._replace(path="other", next_sequence=2), entity()._replace(next_sequence=50)):
+        store.journal.entities.append(change)
+        store.journal.rows.append(row(30))
+        assert owner.settle(store) is None
+    store.close()
+    store = owner.sqlite()
+    assert [found.next_sequence for found in store.entities()] == [50]
+    store.close()
+
+
 def test_an_older_file_is_brought_up_to_date_with_its_content(owner: Owner, tmp_path: Path) -> None:
     fill(owner)
     newer = tmp_path / "migrations"
     newer.mkdir()
     for script in MIGRATIONS.glob("*.sql"):
         (newer / script.name).write_text(script.read_text(encoding="utf-8"), encoding="utf-8")
-    (newer / "0003.sql").write_text(
+    (newer / "0004.sql").write_text(
         "ALTER TABLE entity ADD COLUMN note TEXT;\nUPDATE entity SET note = 'a; b';\n", encoding="utf-8"
     )
     store = SqliteStore(owner.path, owner.notify, migrations=newer)
@@ -156,10 +180,10 @@ def test_an_older_file_is_brought_up_to_date_with_its_content(owner: Owner, tmp_
     store.close()
     with closing(sqlite3.connect(owner.path)) as plain:
         assert plain.execute("SELECT note FROM entity").fetchall() == [("a; b",)]
-        assert plain.execute("PRAGMA user_version").fetchone() == (3,)
+        assert plain.execute("PRAGMA user_version").fetchone() == (4,)
     text = refused(owner)
-    assert "store version 3" in text
-    assert "this one knows 2" in text
+    assert "store version 4" in text
+    assert "this one knows 3" in text
     assert "install that version" in text
 
 
@@ -167,8 +191,8 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(owner: Owner, tmp_path
     fill(owner)
     newer = tmp_path / "migrations"
     newer.mkdir()
-    (newer / "0003.sql").write_text("DELETE FROM meta;\nALTER TABLE nothing ADD COLUMN note TEXT;\n", encoding="utf-8")
-    with pytest.raises(StoreError, match="from version 2 to 3, and was left as it is"):
+    (newer / "0004.sql").write_text("DELETE FROM meta;\nALTER TABLE nothing ADD COLUMN note TEXT;\n", encoding="utf-8")
+    with pytest.raises(StoreError, match="from version 3 to 4, and was left as it is"):
         SqliteStore(owner.path, owner.notify, migrations=newer)
     store = owner.sqlite()
     assert len(list(store.index(1))) == 10
@@ -352,7 +376,7 @@ def test_a_read_only_file_is_refused() -> None:
 
 
 def test_a_full_disk_loses_one_journal_and_the_next_one_is_taken(
-    owner: Owner, writers: list[sqlite3.Connection]
+    owner: Owner, writers: list[sqlite3.Connection], caplog: pytest.LogCaptureFixture
 ) -> None:
     store = owner.sqlite()
     store.journal.entities.append(entity())
@@ -368,10 +392,15 @@ def test_a_full_disk_loses_one_journal_and_the_next_one_is_taken(
     assert isinstance(error, StoreFullError)
     assert "no room left" in str(error)
     assert calls == [error]
+    store.journal.rows += [row(number, payload=bytes(2000)) for number in range(2, 100)]
+    assert isinstance(owner.settle(store), StoreFullError)
+    assert [record.levelname for record in caplog.records].count("ERROR") == 1  # not one for each
+    assert "no room left" in caplog.text
     assert [found.key for found in store.index(1)] == [key_of(1, 1)]
     assert store.entities() == [entity(next_sequence=2)]
     store.journal.deliveries.append((key_of(1, 1), 4))
     assert owner.settle(store) is None
+    assert "commits succeed again, after 2 that failed" in caplog.text
     writers[0].execute("PRAGMA max_page_count = 100000")
     store.journal.rows += [row(number, payload=bytes(2000)) for number in range(2, 100)]
     store.journal.seen.append((1, "id", 5))
@@ -392,8 +421,16 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", place], check=True)  # noqa: S607
 
 
-def test_messages_can_be_removed_from_a_full_disk(small_disk: Path) -> None:
+@pytest.fixture
+def cramped(small_disk: Path) -> Iterator[Owner]:
+    """An owner on that disk, whose stores are closed before the disk goes, also after a test that failed."""
     owner = Owner(small_disk / "store.db")
+    yield owner
+    owner.close()
+
+
+def test_messages_can_be_removed_from_a_full_disk(cramped: Owner) -> None:
+    owner, small_disk = cramped, cramped.path.parent
     store = owner.sqlite()
     store.journal.entities.append(entity())
     stored = 0
@@ -416,7 +453,6 @@ def test_messages_can_be_removed_from_a_full_disk(small_disk: Path) -> None:
             removed += 1
     assert removed == len(range(1, stored + 1, 7))
     assert len(list(store.index(1))) == stored - removed
-    owner.close()
 
 
 def test_room_is_kept_and_taken_again_once_there_is_some(owner: Owner) -> None:
@@ -429,7 +465,9 @@ def test_room_is_kept_and_taken_again_once_there_is_some(owner: Owner) -> None:
     assert owner.path.with_name("store.db.reserve").stat().st_size == SIZES[0]
 
 
-def test_a_write_error_loses_one_journal_and_the_next_one_is_taken(owner: Owner) -> None:
+def test_a_write_error_loses_one_journal_and_the_next_one_is_taken(
+    owner: Owner, caplog: pytest.LogCaptureFixture
+) -> None:
     store = owner.sqlite()
     store.journal.rows.append(row(1))
     assert owner.settle(store) is None
@@ -443,6 +481,7 @@ def test_a_write_error_loses_one_journal_and_the_next_one_is_taken(owner: Owner)
     assert error is not None
     assert not isinstance(error, StoreFullError)
     assert "IOERR" in str(error)
+    assert "IOERR" in caplog.text
     assert [found.key for found in store.index(1)] == [key_of(1, 1)]
     store.journal.rows.append(row(2))
     assert owner.settle(store) is None
@@ -512,6 +551,40 @@ def test_what_is_timed_is_found_by_an_index(owner: Owner, name: str) -> None:
     owner.sqlite()
     values = {"expired": (1, 2, 3), "due": (1, 2, 3)}.get(name, (1,))
     with closing(sqlite3.connect(owner.path)) as plain:
+        add_functions(plain)
         steps = [step[3] for step in plain.execute(f"EXPLAIN QUERY PLAN {QUERIES[name]}", values)]
     assert any("USING" in step and ("meta_expiry" in step or "meta_due" in step) for step in steps), steps
     assert not any("TEMP B-TREE" in step for step in steps), steps
+
+
+TOO_LARGE = 1 << 70
+"""An entity's id that SQLite cannot hold: what comes before it in a journal is carried out, and then rolled back."""
+
+
+def test_a_drop_that_was_rolled_back_takes_no_bodies_away(owner: Owner) -> None:
+    fill(owner, 20)
+    store = owner.sqlite()
+    store.journal.dropped += [1, TOO_LARGE]
+    assert owner.settle(store) is not None
+    for number in range(3):  # a commit that succeeds is followed by the removal of what was dropped
+        store.journal.seen.append((2, f"id {number}", 1))
+        assert owner.settle(store) is None
+    assert len(store.load([key_of(1, number) for number in range(1, 21)])) == 20
+    store.close()
+    assert bodies(owner.path) == 20
+
+
+def test_a_subscription_whose_drop_was_rolled_back_still_shares_its_bodies(owner: Owner) -> None:
+    store = owner.sqlite()
+    topic = EntityRow(1, "orders", "{}", 1, EntityKind.TOPIC)
+    store.journal.entities += [topic, *(EntityRow(i, f"s{i}", "{}", 1, EntityKind.SUBSCRIPTION) for i in (2, 3))]
+    store.journal.copies += [(row(1, entity=i, payload=b"shared"), key_of(1, 1)) for i in (2, 3)]
+    assert owner.settle(store) is None
+    store.journal.dropped += [2, 3, TOO_LARGE]
+    assert owner.settle(store) is not None
+    for subscription in (2, 3):
+        assert [found.payload for found in store.load([key_of(subscription, 1)])] == [b"shared"]
+        store.journal.removed.append(key_of(subscription, 1))
+        assert owner.settle(store) is None
+    store.close()
+    assert bodies(owner.path) == 0

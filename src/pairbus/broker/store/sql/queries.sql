@@ -1,5 +1,5 @@
 -- Queries by name. What put_meta, put_copy, put_payload and put_seen have after VALUES is repeated for as many rows as are written
--- at once. {keys} stands for a list of keys.
+-- at once. {keys} stands for a list of keys, {is_whole} for the condition that a record is what was stored (checksums.py).
 
 -- name: entities
 -- All entities, for opening.
@@ -7,8 +7,8 @@ SELECT id, path, description, next_sequence, kind, created, updated, accessed FR
 
 -- name: put_entity
 -- A new entity or new settings. The sequence never goes back, whatever the entity knew when it was journalled.
-INSERT INTO entity (id, path, description, next_sequence, kind, created, updated, accessed)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO entity (id, path, description, next_sequence, kind, created, updated, accessed, entity_sum)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
     path = excluded.path,
     description = excluded.description,
@@ -16,7 +16,8 @@ ON CONFLICT (id) DO UPDATE SET
     kind = excluded.kind,
     created = excluded.created,
     updated = excluded.updated,
-    accessed = excluded.accessed;
+    accessed = excluded.accessed,
+    entity_sum = excluded.entity_sum + max(next_sequence - excluded.next_sequence, 0) * 3;
 
 -- name: subscriptions
 -- Entities whose messages may have their bodies elsewhere.
@@ -24,42 +25,42 @@ SELECT id FROM entity WHERE kind = 'subscription';
 
 -- name: raise_sequence
 -- Messages up to a sequence number were stored.
-UPDATE entity SET next_sequence = max(next_sequence, ?) WHERE id = ?;
+UPDATE entity SET next_sequence = ?1, entity_sum = entity_sum + (?1 - next_sequence) * 3 WHERE id = ?2 AND next_sequence < ?1;
 
 -- name: drop_entity
 DELETE FROM entity WHERE id = ?;
 
 -- name: index
 -- One page of an entity's messages, without bodies.
-SELECT key, state, expires, due, session, size FROM meta WHERE key BETWEEN ? AND ? ORDER BY key LIMIT ?;
+SELECT key, state, expires, due, session, size, {is_whole} FROM meta WHERE key BETWEEN ? AND ? ORDER BY key LIMIT ?;
 
 -- name: load_range
--- Neighbours. CROSS JOIN: SQLite is to walk through meta and look up bodies, not the other way round.
-SELECT meta.key, state, enqueued, expires, due, session, deliveries, body
-FROM meta CROSS JOIN payload ON payload.key = ifnull(body_key, meta.key)
+-- Neighbours. Last comes the body's checksum; NULL: the record itself is damaged. LEFT JOIN: a body may be missing.
+SELECT meta.key, state, enqueued, expires, due, session, deliveries, body, CASE WHEN {is_whole} THEN content_crc & 4294967295 END
+FROM meta LEFT JOIN payload ON payload.key = ifnull(body_key, meta.key)
 WHERE meta.key BETWEEN ? AND ? ORDER BY meta.key;
 
 -- name: load_keys
-SELECT meta.key, state, enqueued, expires, due, session, deliveries, body
-FROM meta CROSS JOIN payload ON payload.key = ifnull(body_key, meta.key)
+SELECT meta.key, state, enqueued, expires, due, session, deliveries, body, CASE WHEN {is_whole} THEN content_crc & 4294967295 END
+FROM meta LEFT JOIN payload ON payload.key = ifnull(body_key, meta.key)
 WHERE meta.key IN ({keys});
 
 -- name: browse
 -- Messages from a key on.
-SELECT meta.key, state, enqueued, expires, due, session, deliveries, body
-FROM meta CROSS JOIN payload ON payload.key = ifnull(body_key, meta.key)
+SELECT meta.key, state, enqueued, expires, due, session, deliveries, body, CASE WHEN {is_whole} THEN content_crc & 4294967295 END
+FROM meta LEFT JOIN payload ON payload.key = ifnull(body_key, meta.key)
 WHERE meta.key BETWEEN ? AND ? ORDER BY meta.key LIMIT ?;
 
 -- name: expired
 -- Served by meta_expiry, as next_expiry is: the conditions are those of the index.
-SELECT meta.key, state, enqueued, expires, due, session, deliveries, body
-FROM meta CROSS JOIN payload ON payload.key = ifnull(body_key, meta.key)
+SELECT meta.key, state, enqueued, expires, due, session, deliveries, body, CASE WHEN {is_whole} THEN content_crc & 4294967295 END
+FROM meta LEFT JOIN payload ON payload.key = ifnull(body_key, meta.key)
 WHERE meta.key >> 40 = ? AND expires IS NOT NULL AND state <> 2 AND expires <= ? ORDER BY expires LIMIT ?;
 
 -- name: due
 -- Served by meta_due, as next_due is.
-SELECT meta.key, state, enqueued, expires, due, session, deliveries, body
-FROM meta CROSS JOIN payload ON payload.key = ifnull(body_key, meta.key)
+SELECT meta.key, state, enqueued, expires, due, session, deliveries, body, CASE WHEN {is_whole} THEN content_crc & 4294967295 END
+FROM meta LEFT JOIN payload ON payload.key = ifnull(body_key, meta.key)
 WHERE meta.key >> 40 = ? AND state = 2 AND due <= ? ORDER BY due LIMIT ?;
 
 -- name: next_expiry
@@ -70,28 +71,28 @@ SELECT min(due) FROM meta WHERE key >> 40 = ? AND state = 2;
 
 -- name: put_meta
 -- An empty text stands for no time, the number 0 for no session.
-REPLACE INTO meta (key, state, enqueued, expires, due, session, deliveries, size)
-VALUES (?, ?, ?, nullif(?, ''), nullif(?, ''), nullif(?, 0), ?, ?);
+REPLACE INTO meta (key, state, enqueued, expires, due, session, deliveries, size, content_crc, record_sum)
+VALUES (?, ?, ?, nullif(?, ''), nullif(?, ''), nullif(?, 0), ?, ?, ?, ?);
 
 -- name: put_copy
 -- A message whose body is under another key.
-REPLACE INTO meta (key, state, enqueued, expires, due, session, deliveries, size, body_key)
-VALUES (?, ?, ?, nullif(?, ''), nullif(?, ''), nullif(?, 0), ?, ?, ?);
+REPLACE INTO meta (key, state, enqueued, expires, due, session, deliveries, size, content_crc, record_sum, body_key)
+VALUES (?, ?, ?, nullif(?, ''), nullif(?, ''), nullif(?, 0), ?, ?, ?, ?, ?);
 
 -- name: put_payload
 REPLACE INTO payload (key, body) VALUES (?, ?);
 
 -- name: set_state_range
-UPDATE meta SET state = ? WHERE key BETWEEN ? AND ?;
+UPDATE meta SET state = ?1, record_sum = record_sum + (?1 - state) * 5 WHERE key BETWEEN ? AND ?;
 
 -- name: set_state_keys
-UPDATE meta SET state = ? WHERE key IN ({keys});
+UPDATE meta SET state = ?1, record_sum = record_sum + (?1 - state) * 5 WHERE key IN ({keys});
 
 -- name: set_deliveries_range
-UPDATE meta SET deliveries = ? WHERE key BETWEEN ? AND ?;
+UPDATE meta SET deliveries = ?1, record_sum = record_sum + (?1 - deliveries) * 17 WHERE key BETWEEN ? AND ?;
 
 -- name: set_deliveries_keys
-UPDATE meta SET deliveries = ? WHERE key IN ({keys});
+UPDATE meta SET deliveries = ?1, record_sum = record_sum + (?1 - deliveries) * 17 WHERE key IN ({keys});
 
 -- name: remove_meta_range
 DELETE FROM meta WHERE key BETWEEN ? AND ?;
@@ -163,3 +164,9 @@ DELETE FROM dropped WHERE id = ?;
 -- name: body_after
 -- Where to stop when only so many bodies of a range are to be removed.
 SELECT key FROM payload WHERE key BETWEEN ? AND ? ORDER BY key LIMIT 1 OFFSET ?;
+
+-- name: entities_damaged
+-- Entities that are not what was stored, for opening.
+SELECT id FROM entity WHERE entity_sum <> entity_sum(
+    id, next_sequence, CAST(path AS BLOB), CAST(kind AS BLOB), CAST(description AS BLOB)
+);
