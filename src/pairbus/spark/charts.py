@@ -57,9 +57,10 @@ def outage_chart(outage: Mapping[str, Any], curve: Curve) -> str:
             ("parked", curve.parked, PARKED),
             ("delivered from the backlog", curve.delivered, DELIVERED),
         ):
-            axes.plot(_numbers(curve.at), values, color=colour, linewidth=1.4, label=label, drawstyle="steps-post")
+            axes.stairs(values, _edges(curve), color=colour, linewidth=1.4, label=label)
+        axes.set_xlim(_edges(curve)[0], _edges(curve)[-1])
         _mark(axes, outage)
-        axes.set_ylabel("messages a minute" if curve.minutes == 1 else f"messages in {curve.minutes} minutes")
+        axes.set_ylabel("messages a second" if curve.seconds == 1 else f"messages in {curve.seconds} s")
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, fontsize=8)
         _times(axes)
         return _svg(figure)
@@ -70,12 +71,13 @@ def drain_chart(outage: Mapping[str, Any], curve: Curve) -> str:
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(_WIDTH, 3.2), layout="constrained")
         deep, old = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
-        x = _numbers(curve.at)
-        deep.fill_between(x, curve.depth, step="post", color=PARKED, alpha=0.25, linewidth=0)
-        deep.plot(x, curve.depth, color=PARKED, linewidth=1.4, drawstyle="steps-post")
+        edges = _edges(curve)
+        deep.stairs(curve.depth, edges, fill=True, color=PARKED, alpha=0.25, linewidth=0)
+        deep.stairs(curve.depth, edges, color=PARKED, linewidth=1.4)
         deep.set_ylabel("messages waiting")
-        old.plot(x, [each / 60e6 for each in curve.oldest_us], color=TROUBLE, linewidth=1.4, drawstyle="steps-post")
-        old.set_ylabel("oldest, minutes")
+        deep.set_xlim(edges[0], edges[-1])
+        old.stairs([each / 1e6 for each in curve.oldest_us], edges, color=TROUBLE, linewidth=1.4)
+        old.set_ylabel("oldest, seconds")
         for axes in (deep, old):
             _mark(axes, outage)
             axes.set_ylim(bottom=0)
@@ -142,8 +144,9 @@ def _number(time: datetime) -> float:
     return float(cast("Any", dates).date2num(time))
 
 
-def _numbers(times: Sequence[datetime]) -> list[float]:
-    return [_number(each) for each in times]
+def _edges(curve: Curve) -> list[float]:
+    """Return where the spans begin, and where the last one ends."""
+    return [_number(each) for each in (*curve.at, curve.at[-1] + timedelta(seconds=curve.seconds))]
 
 
 def _figure(height: float) -> tuple[Figure, Axes]:

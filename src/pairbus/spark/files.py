@@ -6,11 +6,13 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from pairbus.errors import LedgerError
+from pairbus.errors import LedgerError, TablesError
+from pairbus.spark.journal import Contents
 
 SUFFIX = ".jsonl"
 
@@ -63,24 +65,31 @@ class Files:
         """Tell whether there is something."""
         return bool(self._of(path).exists(self._path(path)))
 
-    def size(self, path: str) -> int:
-        """Return how many bytes it has with all that is in it."""
-        return int(self._of(path).getContentSummary(self._path(path)).getLength())
+    def contents(self, path: str) -> Contents | None:
+        """Return what is in it; None: it is not there."""
+        if not self.exists(path):
+            return None
+        summary = self._of(path).getContentSummary(self._path(path))
+        return Contents(int(summary.getFileCount()), int(summary.getLength()))
+
+    def local(self, path: str) -> Path | None:
+        """Return where it is on this machine; None: it is on a cluster or in a store."""
+        uri = self._of(path).makeQualified(self._path(path)).toUri()
+        return Path(str(uri.getPath())) if str(uri.getScheme()) == "file" else None
 
     def delete(self, path: str) -> None:
         """Delete it with all that is in it, if it is there."""
         self._of(path).delete(self._path(path), True)  # noqa: FBT003 (Hadoop's)
 
-    def move(self, path: str, to: str) -> None:
-        """Give it another place, instead of what is there.
+    def rename(self, path: str, to: str) -> None:
+        """Give it another path, at which nothing is.
 
-        :raises LedgerError: it did not go.
+        :raises TablesError: it did not go.
         """
         files, target = self._of(to), self._path(to)
-        files.delete(target, True)  # noqa: FBT003
         files.mkdirs(target.getParent())
         if not files.rename(self._path(path), target):
-            raise LedgerError(f"{path} could not be moved to {to}; look at the rights there, and run it again")
+            raise TablesError(f"{path} could not be moved to {to}; look at the rights there, and run it again")
 
     def read(self, path: str) -> str | None:
         """Return a small file's text, or None if it is not there."""
@@ -93,13 +102,14 @@ class Files:
             stream.close()
 
     def write(self, path: str, text: str) -> None:
-        """Write a small file, whole or not at all."""
+        """Write a small file beside its place, and then put it there: whole or not at all."""
         stream = self._of(path).create(self._path(f"{path}.new"), True)  # noqa: FBT003
         try:
             stream.write(bytearray(text.encode()))
         finally:
             stream.close()
-        self.move(f"{path}.new", path)
+        self.delete(path)
+        self.rename(f"{path}.new", path)
 
     def _glob(self, pattern: str) -> list[Any]:
         return list(self._of(pattern).globStatus(self._path(pattern)) or ())

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from math import ceil
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
@@ -10,10 +11,10 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pairbus.core.ledger import Kind, MeteredBy, Outcome, Stage
 from pairbus.core.pricing import Plan
+from pairbus.spark import backlog
 from pairbus.spark.ledger import malformed
 from pairbus.spark.schemas import (
     AVAILABILITY_DAILY,
-    BACKLOG_MINUTELY,
     BACKLOG_OPEN,
     BRONZE,
     CLIENT_VS_BROKER,
@@ -27,7 +28,7 @@ from pairbus.spark.tables import Tables
 SHOWN_OUTAGES: Final = 100
 SHOWN_ENTITIES: Final = 50
 SHOWN_MALFORMED: Final = 10
-_POINTS: Final = 600
+_POINTS: Final = 120
 """How many points a curve has at most."""
 
 
@@ -35,7 +36,7 @@ _POINTS: Final = 600
 class Curve:
     """How messages went around one outage, point by point: messages of each span, and depth and age at its end."""
 
-    minutes: int
+    seconds: int
     """How long a span is."""
     at: Sequence[datetime]
     direct: Sequence[int]
@@ -125,47 +126,80 @@ def gather(tables: Tables, plan: Plan) -> Facts:
         outages.unpersist()
 
 
+def _window(outage: Mapping[str, Any], known: tuple[datetime, datetime]) -> tuple[datetime, int, int]:
+    """Return where the curve of an outage begins, how many seconds a span has, and how many spans there are.
+
+    It goes from a while before the outage until a while after its backlog was drained, as far as there are records. The
+    outage begins where a span does.
+
+    :param known: the times of the first and the last record.
+    """
+    began = outage["began"]
+    ends = [outage[name] for name in ("engaged", "ended", "drained") if outage[name] is not None]
+    ended = max([began, *ends, *(() if outage["drained"] else (known[1],))])
+    margin = max((ended - began) / 6, timedelta(seconds=5))
+    before = max(min(margin, began - known[0]), timedelta(0)).total_seconds()
+    after = max(min(ended + margin, known[1]) - began, timedelta(0)).total_seconds()
+    seconds = max(1, ceil((before + after) / (_POINTS - 2)))
+    spans_before = ceil(before / seconds)
+    return began - timedelta(seconds=seconds * spans_before), seconds, spans_before + int(after // seconds) + 1
+
+
 def _curve(tables: Tables, outage: Mapping[str, Any], days: Sequence[date]) -> Curve:
     """Return how messages went from a while before an outage until a while after its backlog was drained."""
-    began = outage["began"]
-    ended = max((outage[name] for name in ("engaged", "ended", "drained") if outage[name] is not None), default=began)
-    if outage["drained"] is None:
-        ended = max(ended, datetime.combine(days[-1], datetime.max.time()))
-    margin = max((ended - began) / 6, timedelta(minutes=3))
-    first, last = (began - margin).replace(second=0, microsecond=0), ended + margin
-    minutes = max(1, -(-int((last - first).total_seconds() // 60) // _POINTS))
-    touched = [day for day in days if first.date() <= day <= last.date()]
-
-    def spans(frame: DataFrame, time: str) -> DataFrame:
-        within = frame.where(F.col(time).between(F.lit(first), F.lit(last)))
-        offset = F.unix_seconds(time) - F.unix_seconds(F.lit(first))
-        return within.withColumn("span", F.floor(offset / (60 * minutes)))
-
-    here = (F.col("pairing") == outage["namespace"]) & (F.col("entity") == outage["entity"])
+    mine = (F.col("pairing") == outage["namespace"]) & (
+        (F.col("entity") == outage["entity"]) | (F.col("destination") == outage["entity"])
+    )
+    client = F.col("metered_by") == MeteredBy.CLIENT.value
+    later = [day for day in days if day >= outage["began"].date() - timedelta(days=1)]
+    silver = tables.read(SILVER, later).where(mine & client)
+    extent = silver.agg(F.min("at"), F.max("at")).collect()[0]
+    first, seconds, count = _window(outage, (extent[0], extent[1]))
+    before = [day for day in days if day < later[0]][-1:]
+    offset = F.unix_micros("at") - F.unix_micros(F.lit(first))
+    span = F.greatest(F.lit(-1), F.floor(offset / (seconds * 1_000_000))).alias("span")
     sent = (F.col("stage") == Stage.DIRECT.value) & F.col("kind").isin(Kind.SEND.value, Kind.SCHEDULE.value)
-    done = (F.col("outcome") == Outcome.DONE.value) & (F.col("metered_by") == MeteredBy.CLIENT.value)
-    straight = (
-        spans(tables.read(SILVER, touched).where(here & sent & done), "at").groupBy("span").agg(F.sum("messages"))
+    straight = silver.where(sent & (F.col("outcome") == Outcome.DONE.value)).groupBy(span).agg(F.sum("messages"))
+    carried = tables.read(BACKLOG_OPEN, before).where(
+        (F.col("namespace") == outage["namespace"]) & (F.col("destination") == outage["entity"])
     )
-    mine = (F.col("namespace") == outage["namespace"]) & (F.col("destination") == outage["entity"])
-    waiting = (
-        spans(tables.read(BACKLOG_MINUTELY, touched).where(mine), "minute")
-        .groupBy("span")
-        .agg(F.sum("parked"), F.sum("delivered"), F.max_by("depth", "minute"), F.max("oldest_age_us"))
-    )
+    moved = backlog.flows(silver.where(F.col("destination") == outage["entity"]), carried)
+    waiting = moved.groupBy(span).agg(
+        F.sum("parked"), F.sum("delivered"), F.max_by("depth", "at"), F.max("come"),
+        F.min(F.when(F.col("parked") > 0, F.col("at"))),
+    )  # fmt: skip
     direct: dict[int, int] = {row[0]: row[1] for row in straight.collect()}
-    backlog: dict[int, tuple[int, ...]] = {row[0]: (row[1], row[2], row[3], row[4]) for row in waiting.collect()}
-    numbers = range(min([*direct, *backlog], default=0), max([*direct, *backlog], default=0) + 1)
-    told = [backlog.get(number, (0, 0, 0, 0)) for number in numbers]
+    flows: dict[int, Sequence[Any]] = {row[0]: tuple(row)[1:] for row in waiting.collect()}
+    at = [first + timedelta(seconds=seconds * number) for number in range(count)]
+    depth, oldest = _depths(flows, [each + timedelta(seconds=seconds) for each in at])
     return Curve(
-        minutes=minutes,
-        at=[first + timedelta(minutes=minutes * number) for number in numbers],
-        direct=[direct.get(number, 0) for number in numbers],
-        parked=[each[0] for each in told],
-        delivered=[each[1] for each in told],
-        depth=[each[2] for each in told],
-        oldest_us=[each[3] for each in told],
+        seconds=seconds,
+        at=at,
+        direct=[direct.get(number, 0) for number in range(count)],
+        parked=[flows[number][0] if number in flows else 0 for number in range(count)],
+        delivered=[flows[number][1] if number in flows else 0 for number in range(count)],
+        depth=depth,
+        oldest_us=oldest,
     )
+
+
+def _depths(flows: Mapping[int, Sequence[Any]], ends: Sequence[datetime]) -> tuple[list[int], list[int]]:
+    """Return depth and age of the backlog at the end of each span: first come, first served.
+
+    :param flows: by the span's number, -1 for all before: parked, delivered, depth, all that was parked so far, and
+        when it was first parked in it.
+    """
+    depth, come = (flows[-1][2], flows[-1][3]) if -1 in flows else (0, 0)
+    parks = [(each[3], each[4]) for _, each in sorted(flows.items()) if each[4] is not None]
+    depths: list[int] = []
+    ages: list[int] = []
+    for number, end in enumerate(ends):
+        if number in flows:
+            depth, come = flows[number][2], flows[number][3]
+        parked_at = next((since for so_far, since in parks if so_far > come - depth), end) if depth else end
+        depths.append(depth)
+        ages.append((end - parked_at) // timedelta(microseconds=1))
+    return depths, ages
 
 
 def as_json(facts: Facts) -> dict[str, Any]:

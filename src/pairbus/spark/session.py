@@ -87,6 +87,9 @@ def _check_installed() -> None:
         importlib.import_module("pyspark.sql")
     except ImportError as error:
         raise SparkUnavailableError(f"Spark is not installed ({error}); pip install 'pairbus[spark]'") from None
+    from pairbus.spark.version import check_version  # noqa: PLC0415 (it imports Spark)
+
+    check_version()
 
 
 def is_local(master: str) -> bool:

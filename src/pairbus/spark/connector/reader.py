@@ -14,6 +14,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Fil
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from pairbus.errors import OptionError
 from pairbus.spark.connector.arrow import RecordBatch
 from pairbus.spark.connector.columns import check_readable
 from pairbus.spark.connector.incoming import SCHEDULED, Found, Table
@@ -159,6 +160,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802 (Spark's name)
         """Return how far the next batch goes; on the driver."""
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        self._check_is_ours(start)
         if self._looked_just_now(start):
             return start
         starts = {path: start.get(path, FIRST) for path in self._source.entities}
@@ -170,6 +172,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest = {**start, **{path: max(end, starts[path]) for path, end in ends.items()}}
         self._nothing_since = (start, time.monotonic()) if latest == start else None
         return latest
+
+    def _check_is_ours(self, start: dict[str, int]) -> None:
+        """Refuse offsets of other entities: from there this one would be read from its beginning, or not at all."""
+        entities = self._source.entities
+        if start and not start.keys() & entities.keys():
+            told = f"it is a checkpoint of other entities than {', '.join(entities)}; begin with an empty directory"
+            raise OptionError("checkpointLocation", ", ".join(start), told)
 
     def _looked_just_now(self, start: dict[str, int]) -> bool:
         """Tell whether there was nothing a moment ago: Spark asks a hundred times a second, and each look costs."""

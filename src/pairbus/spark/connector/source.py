@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from pairbus.spark.version import check_version
+
 if TYPE_CHECKING:
     from pairbus.spark.connector.reader import BatchReader, StreamReader
     from pairbus.spark.connector.writer import BatchWriter, StreamWriter
@@ -24,6 +26,10 @@ class ServiceBusDataSource(DataSource):
 
         spark.read.format("servicebus").option("connectionString", "env:ORDERS").load("orders")
     """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        check_version()  # before an import of what older versions lack, whose error would come out of Spark's trace
+        super().__init__(options)
 
     @classmethod
     def name(cls) -> str:
