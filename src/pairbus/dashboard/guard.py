@@ -1,8 +1,12 @@
 """Who may see the page: an ASGI middleware before everything else.
 
-Without a token the page is for this machine only. Then a request must be addressed to this machine by a name that only
-means this machine, and a script that makes it must come from the page itself: otherwise any web page that the operator
-has open could reach it (DNS rebinding, cross-site WebSockets). With a token, whoever has shown it once has a cookie.
+A script that makes a request must come from the page itself, with a token or without: a browser names the page of the
+script in ``Origin``, and sends the cookie along for every page of the same site, which for ``localhost`` are all its
+ports. Otherwise any such page that the operator has open could discard messages (cross-site WebSockets). For the same
+reason no answer allows another origin to read it; NiceGUI's own answers do.
+
+Without a token the page is for this machine only: a request must be addressed to this machine by a name that only means
+this machine (DNS rebinding). With a token, a client that has shown it once has a cookie.
 """
 
 import hashlib
@@ -12,7 +16,7 @@ from collections.abc import Iterable
 from html import escape
 from http.cookies import CookieError, SimpleCookie
 from typing import Final
-from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qs, parse_qsl, urlencode
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -29,9 +33,10 @@ _POLICY: Final = (
 )
 _HEADERS: Final = (
     (b"content-security-policy", _POLICY),
-    (b"referrer-policy", b"no-referrer"),
+    (b"referrer-policy", b"same-origin"),  # with no-referrer, the form below would be posted with "Origin: null"
     (b"x-content-type-options", b"nosniff"),
 )
+_CROSS_ORIGIN: Final = b"access-control-"
 _POLICY_VIOLATION: Final = 1008
 _FORM: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>pairbus</title>
 <meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">
@@ -82,14 +87,16 @@ class Guard:
         """Serve a request, or refuse it."""
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
-        elif self._token is None:
-            await (self.app(scope, receive, _hardened(send)) if _is_ours(scope) else _refuse(scope, receive, send))
-        elif self._has_cookie(scope):
+        elif not _is_of_this_page(scope):
+            await _refuse(scope, receive, send, "This page answers to no other page's scripts.")
+        elif self._token is None and not _is_to_this_machine(scope):
+            await _refuse(scope, receive, send, "This page answers to localhost only.")
+        elif self._token is None or self._has_cookie(scope):
             await self.app(scope, receive, _hardened(send))
         elif scope["type"] == "http":
             await self._ask(scope, receive, send)
         else:
-            await _refuse(scope, receive, send)
+            await _refuse(scope, receive, send, "This page needs a token.")
 
     def _has_cookie(self, scope: Scope) -> bool:
         try:
@@ -124,16 +131,21 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode()).digest()
 
 
-def _header(scope: Scope, name: bytes) -> Iterable[str]:
+def _header(scope: Scope, name: bytes) -> list[str]:
     return [value.decode("latin-1") for key, value in scope["headers"] if key == name]
 
 
-def _is_ours(scope: Scope) -> bool:
-    """Tell whether a request is addressed to this machine by its own name, and made by nobody else's page."""
-    host = next(iter(_header(scope, b"host")), "")
-    origin = next(iter(_header(scope, b"origin")), None)
-    name = urlsplit(f"//{host}").hostname or ""
-    return is_loopback(name) and (origin is None or urlsplit(origin).netloc == host)
+def _is_to_this_machine(scope: Scope) -> bool:
+    """Tell whether a request names this machine, by a name that cannot mean another one."""
+    (host,) = _header(scope, b"host") or [""]
+    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
+    return is_loopback(name)
+
+
+def _is_of_this_page(scope: Scope) -> bool:
+    """Tell whether no other page's script makes a request: what is no script, such as a link, names no origin."""
+    hosts = _header(scope, b"host")
+    return len(hosts) <= 1 and all([origin.partition("://")[2]] == hosts for origin in _header(scope, b"origin"))
 
 
 async def _posted(receive: Receive) -> str | None:
@@ -146,12 +158,12 @@ async def _posted(receive: Receive) -> str | None:
     return next(iter(parse_qs(body.decode("latin-1")).get(TOKEN, [])), None)
 
 
-async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:
+async def _refuse(scope: Scope, receive: Receive, send: Send, why: str) -> None:
     if scope["type"] == "websocket":
         await receive()
         await send({"type": "websocket.close", "code": _POLICY_VIOLATION})
     else:
-        await _answer(send, 403, "This page answers to localhost only, and to no other page's scripts.")
+        await _answer(send, 403, why)
 
 
 async def _answer(send: Send, status: int, text: str, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
@@ -164,7 +176,8 @@ async def _answer(send: Send, status: int, text: str, headers: Iterable[tuple[by
 def _hardened(send: Send) -> Send:
     async def hardened(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", ()), *_HEADERS]
+            kept = [field for field in message.get("headers", ()) if not field[0].lower().startswith(_CROSS_ORIGIN)]
+            message["headers"] = [*kept, *_HEADERS]
         await send(message)
 
     return hardened

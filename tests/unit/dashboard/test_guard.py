@@ -112,6 +112,62 @@ def test_with_a_token_nobody_passes_without_it() -> None:
         assert status(ask(guard, headers=[("cookie", cookie)])) == 401
 
 
+def shown_cookie(guard: Guard) -> str:
+    return field(ask(guard, query=f"token={TOKEN}"), "set-cookie").partition(";")[0]
+
+
+@pytest.mark.parametrize("kind", ["http", "websocket"])
+@pytest.mark.parametrize(
+    ("headers", "passes"),
+    [
+        ([("host", "shop:5680")], True),
+        ([("host", "shop:5680"), ("origin", "https://shop:5680")], True),
+        ([("host", "shop:5680"), ("origin", "https://evil.example")], False),
+        ([("host", "shop:5680"), ("origin", "https://shop:5681")], False),  # the same site: it gets the cookie, too
+        ([("host", "shop:5680"), ("origin", "null")], False),
+        ([("host", "shop:5680"), ("origin", "")], False),
+        ([("host", "shop:5680"), ("origin", "http://[")], False),
+        ([("host", "shop:5680"), ("origin", "https://shop:5680"), ("origin", "https://evil.example")], False),
+        ([("host", "shop:5680"), ("host", "evil.example"), ("origin", "https://evil.example")], False),
+    ],
+)
+def test_with_a_token_no_other_page_uses_the_cookie(kind: str, headers: list[tuple[str, str]], *, passes: bool) -> None:
+    guard = Guard(page, token=TOKEN, port=5680)
+    sent = ask(guard, kind=kind, headers=[*headers, ("cookie", shown_cookie(guard))])
+    if kind == "http":
+        assert status(sent) == (200 if passes else 403)
+    else:
+        assert sent[0]["type"] == ("websocket.accept" if passes else "websocket.close")
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null"])
+def test_no_other_page_can_try_tokens(origin: str) -> None:
+    guard = Guard(page, token=TOKEN, port=5680)
+    headers = [("host", "shop:5680"), ("origin", origin)]
+    assert status(ask(guard, query=f"token={TOKEN}", headers=headers)) == 403
+    assert status(ask(guard, "/token", method="POST", body=f"token={TOKEN}".encode(), headers=headers)) == 403
+
+
+def test_a_form_is_posted_with_its_origin() -> None:
+    """A browser posts a form of a page with the policy no-referrer with ``Origin: null``."""
+    sent = ask(Guard(page, token=TOKEN, port=5680))
+    assert field(sent, "referrer-policy") == "same-origin"
+
+
+@pytest.mark.parametrize("token", [None, TOKEN])
+def test_no_other_origin_is_allowed_to_read(token: str | None) -> None:
+    async def generous(_: Scope, __: Receive, send: Send) -> None:
+        allowed = [(b"Access-Control-Allow-Origin", b"*"), (b"access-control-allow-credentials", b"true")]
+        await send({"type": "http.response.start", "status": 200, "headers": [*allowed, (b"etag", b"1")]})
+
+    guard = Guard(generous, token=token, port=5680)
+    cookie = [] if token is None else [("cookie", shown_cookie(guard))]
+    sent = ask(guard, headers=[("host", "localhost:5680"), *cookie])
+    names = {name.lower() for name, _ in sent[0]["headers"]}
+    assert b"etag" in names
+    assert not [name for name in names if name.startswith(b"access-control-")]
+
+
 @pytest.mark.parametrize("way", ["address", "form"])
 def test_whoever_has_shown_the_token_has_a_cookie_which_is_not_the_token(way: str) -> None:
     guard = Guard(page, token=TOKEN, port=5680, secure=True)
