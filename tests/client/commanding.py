@@ -61,7 +61,7 @@ class Shell:
         }
         with self.monkeypatch.context() as patch:
             patch.setattr(sys, "argv", ["pairbus", *arguments])
-            patch.setattr(sys, "stdin", io.StringIO(stdin or ""))
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO((stdin or "").encode())))
             for name, value in given.items():
                 if value is None:
                     patch.delenv(name, raising=False)

@@ -1,5 +1,6 @@
 """The ``pairbus`` command: one module per command, each of which imports what it needs when it runs."""
 
+import sys
 from typing import Annotated
 
 import typer
@@ -14,12 +15,13 @@ from pairbus.cli.drill import drill
 from pairbus.cli.fault import fault
 from pairbus.cli.receive import receive
 from pairbus.cli.report import report
-from pairbus.cli.running import extra_with, say_error
+from pairbus.cli.running import discard_output, is_of_output, say_error
 from pairbus.cli.send import send
 from pairbus.cli.simulate import simulate
 from pairbus.cli.status import status
 from pairbus.cli.syphon import syphon
 from pairbus.errors import PairbusError
+from pairbus.extras import extra_with
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -62,7 +64,16 @@ app.command()(syphon)
 def main() -> None:
     """Run the command; an error of ours ends it with one line that says what is wrong, and exit code 2."""
     try:
-        app(prog_name="pairbus")
+        try:
+            app(prog_name="pairbus")
+        finally:
+            sys.stdout.flush()  # while there is still somebody to tell that it failed
+    except OSError as error:
+        if not is_of_output(error):
+            raise
+        discard_output()
+        say_error(f"the output cannot be written: {error.strerror}")
+        raise SystemExit(2) from None
     except ModuleNotFoundError as error:
         extra = extra_with(error.name or "")
         if extra is None:

@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
+
+from pairbus.cli.running import say_error
+from pairbus.cli.terminal import console, line
+from pairbus.extras import require
 
 if TYPE_CHECKING:
     from pairbus.broker.config import BrokerConfig
@@ -70,6 +73,7 @@ def broker(
     `pairbus broker --namespace contoso --namespace fabrikam --queue contoso/orders --data DIR` serves two, durable.
 
     """
+    require("broker", "pairbus broker")
     gc.disable()  # until it serves: what is imported and opened now is no garbage
     from pairbus.broker.config import TlsConfig, from_file, from_options
     from pairbus.broker.faults.script import read_script
@@ -105,7 +109,7 @@ async def _serve(config: "BrokerConfig", scenes: "list[Scene]", *, as_json: bool
         await running.start()
         await control.start()
     except OSError as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {error}; choose another with --port", highlight=False)
+        say_error(f"{error}; choose another with --port")
         raise typer.Exit(2) from None
     _collect_garbage_less_often()
     _tell(running, as_json=as_json)
@@ -127,12 +131,12 @@ def _tell(running: "Broker", *, as_json: bool) -> None:
         if as_json:
             print(json.dumps(asdict(endpoint)), flush=True)  # noqa: T201 (for machines)
         else:
-            console = Console(highlight=False)
-            console.print(f"[bold]{endpoint.namespace}[/] on port {endpoint.port}")
-            console.print(endpoint.connection_string, soft_wrap=True)
+            terminal = console()
+            terminal.print(line((endpoint.namespace, "bold"), f" on port {endpoint.port}"))
+            terminal.print(endpoint.connection_string, soft_wrap=True)
             if endpoint.tls_connection_string is not None:
-                console.print(f"[dim]with TLS:[/] {endpoint.tls_connection_string}", soft_wrap=True)
+                terminal.print(line(("with TLS: ", "dim"), endpoint.tls_connection_string), soft_wrap=True)
             if endpoint.ca_file is not None:
-                console.print(f"[dim]to trust:[/] {endpoint.ca_file}", soft_wrap=True)
+                terminal.print(line(("to trust: ", "dim"), str(endpoint.ca_file)), soft_wrap=True)
     if not as_json:
-        Console().print("[dim]Ctrl+C ends it.[/]")
+        console().print(line(("Ctrl+C ends it.", "dim")))

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from pairbus.cli.parsing import duration, size
+from pairbus.cli.terminal import console, line
 from pairbus.errors import OptionError, PricesError
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def cost(
     if as_json:
         typer.echo(json.dumps(_as_json(scenario, result), indent=2))
     else:
-        _print(Console(), scenario, result)
+        _print(console(), scenario, result)
 
 
 def read_plan(name: str, file: Path | None) -> "Plan":
@@ -125,7 +126,7 @@ def _as_json(scenario: "Scenario", result: "Forecast") -> dict[str, Any]:
     }
 
 
-def _print(console: Console, scenario: "Scenario", result: "Forecast") -> None:
+def _print(terminal: Console, scenario: "Scenario", result: "Forecast") -> None:
     plan = result.plan
     table = Table(title=f"{scenario.days} days, plan {plan.name}", title_justify="left", show_footer=True)
     table.add_column("stage", "total")
@@ -134,15 +135,16 @@ def _print(console: Console, scenario: "Scenario", result: "Forecast") -> None:
     table.add_column(plan.currency, f"{result.charge_nanos / 1e9:,.2f}", justify="right")
     for stage, cost in result.stages.items():
         table.add_row(stage.value, MEANING[stage.value], f"{cost.total:,}", f"{cost.nanos / 1e9:,.2f}")
-    console.print(table)
-    console.print(
-        f"Messages by way of the backlog: {result.parked_messages:,}. "
-        f"Base charge: {result.base_nanos / 1e9:,.2f} {plan.currency}. "
-        f"[bold]Together: {result.total_nanos / 1e9:,.2f} {plan.currency}.[/]",
-        highlight=False,
+    terminal.print(table)
+    terminal.print(
+        line(
+            f"Messages by way of the backlog: {result.parked_messages:,}. "
+            f"Base charge: {result.base_nanos / 1e9:,.2f} {plan.currency}. ",
+            (f"Together: {result.total_nanos / 1e9:,.2f} {plan.currency}.", "bold"),
+        )
     )
-    console.print(
-        f"[dim]{_included(plan)} operations a month are included in the base charge. List prices as of "
-        f"{plan.as_of}; replace them with --prices. Settlements are not counted.[/]",
-        highlight=False,
+    terminal.print(
+        f"{_included(plan)} operations a month are included in the base charge. List prices as of "
+        f"{plan.as_of}; replace them with --prices. Settlements are not counted.",
+        style="dim",
     )

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from pairbus.cli.connecting import PrimaryOption, SecondaryOption, Side, optional
 from pairbus.cli.cost import read_plan
 from pairbus.cli.parsing import duration
+from pairbus.cli.terminal import console, line
+from pairbus.extras import require
 
 
 def dashboard(
@@ -56,6 +57,7 @@ def dashboard(
     others who have the token.
 
     """
+    require("dashboard", "pairbus dashboard")
     from pairbus.dashboard.monitor import Sources
     from pairbus.dashboard.serve import Where, serve
 
@@ -76,6 +78,6 @@ def dashboard(
         if as_json:
             print(json.dumps({"url": url}), flush=True)  # noqa: T201 (for machines)
         else:
-            Console(highlight=False).print(f"The dashboard is at [bold]{url}[/]\n[dim]Ctrl+C ends it.[/]")
+            console().print(line("The dashboard is at ", (url, "bold"), "\n", ("Ctrl+C ends it.", "dim")))
 
     serve(sources, Where(host, port, token, certificate, key), ready)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
-from rich.console import Console
+from rich.highlighter import JSONHighlighter
 from rich.table import Table
 
 from pairbus.cli.connecting import (
@@ -19,6 +19,7 @@ from pairbus.cli.connecting import (
 from pairbus.cli.inputs import is_terminal
 from pairbus.cli.running import FAILED, REFUSED, counted, fail, run, say
 from pairbus.cli.status import age
+from pairbus.cli.terminal import console, json_text, visible
 
 if TYPE_CHECKING:
     from pairbus.aio.deadletters import Letter, Outcome, Shelf
@@ -92,22 +93,22 @@ def list_letters(
     if as_json:
         typer.echo(json.dumps([_summary(shelf, letter) for shelf, letter in found], indent=2, default=str))
         return
-    console = Console(highlight=False)
+    terminal = console()
     if not found:
-        console.print("There are no dead letters." if choice.is_everything else "There are no such dead letters.")
+        terminal.print("There are no dead letters." if choice.is_everything else "There are no such dead letters.")
         return
     table = Table("queue", "number", "message id", "age", "reason", "destination")
     for shelf, letter in found:
         table.add_row(
             _short(shelf),
             str(letter.sequence_number),
-            letter.message_id,
+            visible(letter.message_id),
             age(letter.enqueued_at),
-            letter.reason,
-            letter.destination,
+            visible(letter.reason),
+            visible(letter.destination),
         )
-    console.print(table)
-    console.print(f"{counted(len(found), 'dead letter')}")
+    terminal.print(table)
+    terminal.print(f"{counted(len(found), 'dead letter')}")
 
 
 @deadletter.command()
@@ -132,7 +133,7 @@ def show(
     if not found:
         fail("there is no such dead letter; see pairbus deadletter list", FAILED)
     for _, letter in found:
-        Console().print_json(json.dumps(letter.document(), ensure_ascii=False))
+        console().print(JSONHighlighter()(json_text(letter.document(), indent=2)), soft_wrap=True)
 
 
 @deadletter.command()
@@ -286,13 +287,11 @@ def discard(
 
 
 def _would(found: "list[tuple[Shelf, Letter]]", what: str) -> None:
-    console = Console(highlight=False)
+    terminal = console()
     for shelf, letter in found:
         why = f" ({letter.reason})" if letter.reason else ""
-        console.print(
-            f"{_short(shelf)} {letter.sequence_number} {letter.message_id}{why}", markup=False, soft_wrap=True
-        )
-    console.print(f"{counted(len(found), 'dead letter')} would be {what}; nothing was done")
+        terminal.print(visible(f"{_short(shelf)} {letter.sequence_number} {letter.message_id}{why}"), soft_wrap=True)
+    terminal.print(f"{counted(len(found), 'dead letter')} would be {what}; nothing was done")
 
 
 def _tell(outcome: "Outcome", what: str, *, as_json: bool) -> None:
@@ -309,7 +308,7 @@ def _tell(outcome: "Outcome", what: str, *, as_json: bool) -> None:
         )
     else:
         for letter, why in outcome.kept:
-            say(f"{letter.sequence_number} {letter.message_id}: {why}")
+            say(visible(f"{letter.sequence_number} {letter.message_id}: {why}"))
         said = [f"{counted(len(outcome.done), 'dead letter')} {what}"]
         if outcome.kept:
             said.append(f"{len(outcome.kept):,} kept")
@@ -319,7 +318,7 @@ def _tell(outcome: "Outcome", what: str, *, as_json: bool) -> None:
             )
         if outcome.vanished:
             said.append(f"{outcome.vanished:,} taken by somebody else")
-        Console(highlight=False).print(", ".join(said), soft_wrap=True)
+        console().print(", ".join(said), soft_wrap=True)
     if outcome.kept or outcome.twice or outcome.vanished:
         raise typer.Exit(FAILED)
 

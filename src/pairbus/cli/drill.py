@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
-from rich.text import Text
 
 from pairbus.cli.connecting import (
     BacklogQueuesOption,
@@ -20,6 +19,7 @@ from pairbus.cli.connecting import (
 )
 from pairbus.cli.parsing import duration
 from pairbus.cli.running import FAILED, REFUSED, explained, run, tidied
+from pairbus.cli.terminal import console, line
 
 if TYPE_CHECKING:
     from pairbus.aio.drill import Finding, Plan, Step
@@ -108,7 +108,7 @@ def drill(
         syphon="own" if syphon is Syphon.OWN else "yours",
         drain_timeout=duration("--drain-timeout", drain_timeout),
     )
-    desk = _Desk(Console(highlight=False), {Side.PRIMARY: one, Side.SECONDARY: other}, quiet=as_json)
+    desk = _Desk(console(), {Side.PRIMARY: one, Side.SECONDARY: other}, quiet=as_json)
     found = run(desk.watch(plan))
     if as_json:
         typer.echo(json.dumps(desk.as_json(found), indent=2))
@@ -120,8 +120,8 @@ def drill(
 class _Desk:
     """Tells of the steps as they are taken."""
 
-    def __init__(self, console: Console, pair: dict[Side, Connection], *, quiet: bool) -> None:
-        self._console = console
+    def __init__(self, terminal: Console, pair: dict[Side, Connection], *, quiet: bool) -> None:
+        self._terminal = terminal
         self._pair = pair
         self._quiet = quiet
 
@@ -130,23 +130,23 @@ class _Desk:
         from pairbus.aio.drill import rehearse
 
         if not self._quiet:
-            self._console.print(
+            self._terminal.print(
                 f"A drill of {self._pair[Side.PRIMARY].host} and {self._pair[Side.SECONDARY].host}, "
                 f"with the queue {plan.queue}",
                 soft_wrap=True,
             )
-        status = self._console.status("working")
+        status = self._terminal.status("working")
         with status:
             return await rehearse(plan, self._told)
 
     def _told(self, step: "Step") -> None:
         if self._quiet:
             return
-        mark = Text("✓ ", "green") if step.error is None else Text("✗ ", "bold red")
-        line = Text.assemble(mark, (f"{step.name:<14}", "bold"), f"{step.seconds:6.2f} s  ", _MEANING[step.name])
-        self._console.print(line, soft_wrap=True)
+        mark = ("✓ ", "green") if step.error is None else ("✗ ", "bold red")
+        told = line(mark, (f"{step.name:<14}", "bold"), f"{step.seconds:6.2f} s  ", _MEANING[step.name])
+        self._terminal.print(told, soft_wrap=True)
         said = step.detail if step.error is None else self._why(step)
-        self._console.print(Text(f"{'':26}{said}", "dim" if step.error is None else ""), soft_wrap=True)
+        self._terminal.print(line((f"{'':26}{said}", "dim" if step.error is None else "")), soft_wrap=True)
 
     def _why(self, step: "Step") -> str:
         if step.error is None:
@@ -157,19 +157,23 @@ class _Desk:
     def conclude(self, found: "Finding") -> None:
         """Say what it means."""
         for leftover in found.leftovers:
-            self._console.print(Text(f"left over: {tidied(leftover)}", "yellow"), soft_wrap=True)
+            self._terminal.print(line((f"left over: {tidied(leftover)}", "yellow")), soft_wrap=True)
         if found.survived:
             drained, failed = found.seconds("drain") or 0.0, found.seconds("fail over") or 0.0
-            self._console.print(
-                f"[bold green]This pair would have survived.[/] {found.sent} messages sent, {found.parked} of them "
-                f"by way of the backlog, {found.lost} lost. "
-                f"Failing over took {failed:.1f} s, coming home {drained:.1f} s.",
+            self._terminal.print(
+                line(
+                    ("This pair would have survived.", "bold green"),
+                    f" {found.sent} messages sent, {found.parked} of them by way of the backlog, {found.lost} lost. "
+                    f"Failing over took {failed:.1f} s, coming home {drained:.1f} s.",
+                ),
                 soft_wrap=True,
             )
         elif found.survived is None:
-            self._console.print("[bold yellow]The drill could not be done[/]: it says nothing about the pair.")
+            self._terminal.print(
+                line(("The drill could not be done", "bold yellow"), ": it says nothing about the pair.")
+            )
         else:
-            self._console.print("[bold red]This pair would not have survived.[/]")
+            self._terminal.print(line(("This pair would not have survived.", "bold red")))
 
     def as_json(self, found: "Finding") -> dict[str, Any]:
         """Return it for machines."""

@@ -5,8 +5,9 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
+
+from pairbus.cli.terminal import console
 
 
 def fault(
@@ -50,21 +51,21 @@ def fault(
     options = {"lasts": lasts, "latency": latency, "rate": rate}
     broker = find(order.namespace) if pid is None else socket_of(pid)
     answer = ask(broker, {"do": "fault", "where": where, "kind": kind, **options})
-    console = Console(highlight=False)
+    terminal = console()
     if order.kind is None:
-        console.print(f"{where}: {answer['cleared']} cleared")
+        terminal.print(f"{where}: {answer['cleared']} cleared")
     else:
-        console.print(f"{where}: {kind}" + (f" for {lasts}" if lasts is not None else ""))
+        terminal.print(f"{where}: {kind}" + (f" for {lasts}" if lasts is not None else ""))
 
 
 def _show(faults: dict[str, list[dict[str, Any]]], as_json: bool) -> None:
     if as_json:
         print(json.dumps(faults))  # noqa: T201 (for machines)
         return
-    console = Console(highlight=False)
+    terminal = console()
     rows = [(name, each) for name, found in faults.items() for each in found]
     if not rows:
-        console.print("No fault is switched on." if faults else "No broker of yours runs on this machine.")
+        terminal.print("No fault is switched on." if faults else "No broker of yours runs on this machine.")
         return
     table = Table("where", "fault", "until")
     for name, each in rows:
@@ -74,4 +75,4 @@ def _show(faults: dict[str, list[dict[str, Any]]], as_json: bool) -> None:
             f", {key} {each[key]}{unit}" for key, unit in (("latency", " ms"), ("rate", " B/s")) if key in each
         )
         table.add_row(f"{name}/{each['entity']}" if "entity" in each else name, each["kind"] + details, when)
-    console.print(table)
+    terminal.print(table)

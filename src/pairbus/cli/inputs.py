@@ -1,7 +1,6 @@
 """What ``pairbus send`` is to send: arguments, files and standard input, line by line."""
 
 import asyncio
-import itertools
 import json
 import sys
 import threading
@@ -10,15 +9,20 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, cast
+from typing import IO, TYPE_CHECKING, Any, Final, TypeAlias, cast
 
-from pairbus.errors import DocumentError
+from pairbus.errors import DocumentError, PairbusError
 
 if TYPE_CHECKING:
     from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 CHUNK: Final = 500
 STANDARD_INPUT: Final = "standard input"
+_TOO_DEEP: Final = "its values are nested too deep; nest them less, or send the JSON as text in body"
+
+
+class InputError(PairbusError):
+    """What is to be sent cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +31,13 @@ class Line:
 
     :ivar where: where it was read, for people: ``orders.jsonl:3``.
     :ivar document: as it was read, with all that options add, and with its id.
+    :ivar size: how many bytes it takes in a batch. A message that cannot be encoded is a :class:`BadLine`.
     """
 
     where: str
     document: dict[str, Any]
     message: "AmqpAnnotatedMessage"
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,24 +67,31 @@ class Inputs:
         for number, argument in enumerate(self.arguments, 1):
             yield self._made(f"argument {number}", {"body": argument})
         for path in self.files:
-            with path.open(encoding="utf-8", errors="strict", newline="\n") as file:
+            with path.open("rb") as file:
                 yield from self._lines(str(path), file)
 
-    def _lines(self, name: str, file: Iterable[str]) -> Iterator[Line | BadLine]:
-        number = 0
-        try:
-            for number, line in enumerate(file, 1):
-                bare = line.rstrip("\r\n")
-                if bare.strip():
-                    yield self._read(f"{name}:{number}", bare)
-        except UnicodeDecodeError:
-            yield BadLine(f"{name}:{number + 1}", "it is not UTF-8; convert the file, or give the body as body_base64")
+    def _lines(self, name: str, file: Iterable[bytes]) -> Iterator[Line | BadLine]:
+        """Read lines as bytes: whatever one of them holds, the number of the bad one is known."""
+        for number, line in enumerate(file, 1):
+            bare = line.rstrip(b"\r\n")
+            if bare.strip():
+                yield self._read(f"{name}:{number}", bare)
 
-    def _read(self, where: str, line: str) -> Line | BadLine:
-        if self.text:
-            return self._made(where, {"body": line})
+    def _read(self, where: str, line: bytes) -> Line | BadLine:
         try:
-            document = json.loads(line)
+            text = line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            return BadLine(
+                where,
+                f"byte {error.start + 1} is not UTF-8 (0x{line[error.start]:02x}); "
+                "convert the text, or give the body as body_base64",
+            )
+        if self.text:
+            return self._made(where, {"body": text})
+        try:
+            document = json.loads(text)
+        except RecursionError:
+            return BadLine(where, _TOO_DEEP)
         except ValueError as error:
             return BadLine(
                 where, f'not a line of JSON: {error}; write {{"body": "one coffee"}}, or add --text if lines are bodies'
@@ -87,6 +100,7 @@ class Inputs:
 
     def _made(self, where: str, document: Any) -> Line | BadLine:  # noqa: ANN401 (what JSON may be)
         from pairbus.aio.documents import message_from
+        from pairbus.aio.messages import encoded_size
 
         try:
             if isinstance(document, dict):
@@ -94,9 +108,17 @@ class Inputs:
                 if not document.get("message_id"):
                     document["message_id"] = str(uuid.uuid4())
             message = message_from(document)
+            return Line(where, document, message, encoded_size(message))
         except DocumentError as error:
             return BadLine(where, str(error))
-        return Line(where, document, message)
+        except RecursionError:
+            return BadLine(where, _TOO_DEEP)
+        except UnicodeEncodeError as error:
+            return BadLine(
+                where, f"{error.object[error.start]!r} is half a character, which no text can have; remove it"
+            )
+        except (ArithmeticError, TypeError, ValueError) as error:
+            return BadLine(where, f"it cannot be sent: {error}")
 
     async def chunks(self) -> AsyncIterator[list[Line | BadLine]]:
         """Read everything, some lines at a time: of standard input, what is there."""
@@ -109,37 +131,58 @@ class Inputs:
         if chunk:
             yield chunk
         if self.standard_input:
-            async for chunk in _streamed(self._lines(STANDARD_INPUT, sys.stdin)):
+            async for chunk in _streamed(self._lines(STANDARD_INPUT, sys.stdin.buffer)):
                 yield chunk
 
 
+_Read: TypeAlias = Line | BadLine | BaseException | None
+"""What the thread that reads standard input hands over; an error or None is the last."""
+
+
 async def _streamed(lines: Iterator[Line | BadLine]) -> AsyncIterator[list[Line | BadLine]]:
-    """Read in a thread of its own, which may wait for a line for ever without holding anything up."""
-    loop = asyncio.get_running_loop()
-    queue: asyncio.Queue[Line | BadLine | None] = asyncio.Queue(CHUNK)
+    """Read in a thread of its own, which may wait for a line for ever without holding anything up.
 
-    def read() -> None:
-        for line in itertools.chain(lines, (None,)):
-            putting = queue.put(line)
-            try:
-                asyncio.run_coroutine_threadsafe(putting, loop).result()
-            except (RuntimeError, CancelledError):  # the command has ended
-                putting.close()
-                return
-
-    threading.Thread(target=read, name="standard input", daemon=True).start()
-    ended = False
-    while not ended:
+    What the thread raises is raised here: the caller never waits for a thread that has ended.
+    """
+    queue: asyncio.Queue[_Read] = asyncio.Queue(CHUNK)
+    arguments = (lines, queue, asyncio.get_running_loop())
+    threading.Thread(target=_hand_over, args=arguments, name="standard input", daemon=True).start()
+    while True:
         chunk: list[Line | BadLine] = []
         line = await queue.get()
-        while line is not None:
+        while isinstance(line, Line | BadLine):
             chunk.append(line)
             if queue.empty() or len(chunk) >= CHUNK:
                 break
             line = queue.get_nowait()
-        ended = line is None
         if chunk:
             yield chunk
+        if isinstance(line, BaseException):
+            raise line
+        if line is None:
+            return
+
+
+def _hand_over(lines: Iterator[Line | BadLine], queue: "asyncio.Queue[_Read]", loop: asyncio.AbstractEventLoop) -> None:
+    def put(line: _Read) -> bool:
+        putting = queue.put(line)
+        try:
+            asyncio.run_coroutine_threadsafe(putting, loop).result()
+        except (RuntimeError, CancelledError):  # the command has ended
+            putting.close()
+            return False
+        return True
+
+    try:
+        for line in lines:
+            if not put(line):
+                return
+    except OSError as error:
+        put(InputError(f"{STANDARD_INPUT}: {error.strerror}; pipe lines of JSON into it, or name a file with --file"))
+    except BaseException as error:  # noqa: BLE001 (raised where it can be told)
+        put(error)
+    else:
+        put(None)
 
 
 def property_of(text: str) -> tuple[str, Any]:
@@ -151,6 +194,8 @@ def property_of(text: str) -> tuple[str, Any]:
         return name, value
     try:
         return name[:-1], json.loads(value)
+    except RecursionError:
+        raise ValueError(f"{name}: {_TOO_DEEP}") from None
     except ValueError as error:
         raise ValueError(f"{text!r}: what follows := is not JSON: {error}") from None
 

@@ -1,6 +1,5 @@
 """The dead letters that ``pairbus deadletter`` means, and what it does with them."""
 
-import json
 from collections.abc import Iterable
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pairbus.aio.deadletters import Choice, Letter, Outcome, Shelf, browse_lette
 from pairbus.aio.survey import survey
 from pairbus.cli.connecting import Connection, Side, chosen, connection, optional
 from pairbus.cli.parsing import duration
+from pairbus.cli.terminal import json_text
 from pairbus.core.naming import TRANSFER
 
 
@@ -104,7 +104,7 @@ async def export(desk: Desk, choice: Choice, most: int | None, file: IO[str]) ->
         for shelf in shelves:
             async with aclosing(browse_letters(client, shelf, choice, most=most)) as letters:
                 async for letter in letters:
-                    file.write(json.dumps(letter.document(), ensure_ascii=False) + "\n")
+                    file.write(json_text(letter.document()) + "\n")
                     count += 1
     file.flush()
     return count

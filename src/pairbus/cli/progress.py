@@ -11,6 +11,7 @@ from rich.progress import Progress as Bars
 
 from pairbus.aio.mover import pause
 from pairbus.cli.reconciliation import short
+from pairbus.cli.terminal import visible
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -31,7 +32,7 @@ class Progress:
         self._accounts = accounts
         self._done = asyncio.Event()
         self._bars = Bars(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]:>10}"),
@@ -67,7 +68,7 @@ class Progress:
             if queue not in self._of:
                 if not self._deepest[queue]:
                     continue
-                self._of[queue] = self._bars.add_task(f"queue {short(queue)}", total=None, rate="")
+                self._of[queue] = self._bars.add_task(visible(f"queue {short(queue)}"), total=None, rate="")
             rate = f"{moved / max(0.1, time.monotonic() - self._began):,.0f}/s"
             self._bars.update(self._of[queue], completed=moved, total=self._deepest[queue], rate=rate)
 
@@ -79,6 +80,4 @@ class Progress:
             if moved != told:
                 told = moved
                 rate = moved / (time.monotonic() - self._began)
-                self._console.print(
-                    f"{moved:,} moved, {rate:,.0f}/s, {tally.waiting.total():,} waiting", highlight=False
-                )
+                self._console.print(f"{moved:,} moved, {rate:,.0f}/s, {tally.waiting.total():,} waiting")

@@ -1,7 +1,6 @@
 """``pairbus receive``: messages of a queue or subscription, as lines of JSON."""
 
 import enum
-import json
 import sys
 import time
 from collections.abc import Iterable
@@ -14,6 +13,7 @@ import typer
 from pairbus.cli.connecting import Connection, OnOption, PrimaryOption, SecondaryOption, Side, chosen
 from pairbus.cli.parsing import duration
 from pairbus.cli.running import FAILED, counted, explained, fail, pipe_is_broken, run, say
+from pairbus.cli.terminal import json_text
 
 if TYPE_CHECKING:
     from pairbus.aio.sdk_links import QueueLink
@@ -213,7 +213,7 @@ def _write(messages: "Iterable[Message]") -> None:
 
     try:
         for message in messages:
-            sys.stdout.write(json.dumps(document_of(message), ensure_ascii=False) + "\n")
+            sys.stdout.write(json_text(document_of(message)) + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
         raise

@@ -8,6 +8,7 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from pairbus.aio.accounts import Line, oldest_age
+from pairbus.cli.terminal import visible
 
 if TYPE_CHECKING:
     from pairbus.aio.accounts import Accounts
@@ -76,7 +77,7 @@ def reconciliation_table(accounts: "Accounts", seconds: float) -> Table:
     for name, footer in zip(_COLUMNS, _cells(total, seconds), strict=True):
         table.add_column(name, footer, justify="right")
     for line in lines:
-        table.add_row(short(line.queue), line.destination or "-", *_cells(line, seconds))
+        table.add_row(short(line.queue), visible(line.destination) or "-", *_cells(line, seconds))
     return table
 
 
@@ -126,7 +127,7 @@ def foreseen_table(foreseen: "Mapping[str, Report]") -> Table:
             dead = {reason.value: count for reason, count in tally.dead_lettered.items()}
             table.add_row(
                 short(queue),
-                destination or "-",
+                visible(destination) or "-",
                 f"{tally.delivered:,}",
                 _reasons(dead),
                 "-" if age is None else duration(age),

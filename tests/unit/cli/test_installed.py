@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pairbus import __version__, cli
-from pairbus.cli import running
+from pairbus.extras import MODULES, extra_with
 
 PAIRBUS = Path(sys.executable).with_name("pairbus")
 
@@ -50,4 +50,53 @@ def test_a_command_whose_extra_is_not_installed_says_which(
         cli.main()
     assert ended.value.code == 2
     assert capsys.readouterr().err == f"error: {module} is not installed: pip install 'pairbus[{extra}]'\n"
-    assert running.extra_with("pairbus.nowhere") is None
+    assert extra_with("pairbus.nowhere") is None
+
+
+def without(modules: tuple[str, ...], program: str) -> "subprocess.CompletedProcess[str]":
+    """Run a program in a process in which these modules are not installed."""
+    hiding = (
+        "import importlib.machinery\n"
+        "finder = importlib.machinery.PathFinder\n"
+        "old = finder.find_spec\n"
+        "finder.find_spec = classmethod(lambda cls, name, path=None, target=None:\n"
+        f"    None if name.partition('.')[0] in {modules!r} else old(name, path, target))\n"
+    )
+    return subprocess.run([sys.executable, "-c", hiding + program], check=False, capture_output=True, text=True)
+
+
+COMMANDS = {"broker": ("broker", "demo"), "spark": ("demo", "report x --out y", "syphon"), "dashboard": ("dashboard",)}
+
+
+@pytest.mark.parametrize(("extra", "command"), [(extra, each) for extra, all_ in COMMANDS.items() for each in all_])
+def test_a_command_refuses_at_once_without_any_module_of_its_extra(extra: str, command: str) -> None:
+    program = f"import sys; sys.argv = ['pairbus', *{command.split()!r}]; from pairbus.cli import main; main()"
+    for module in MODULES[extra]:
+        ended = without((module,), program)
+        assert ended.returncode == 2
+        assert f"needs {module}, which is not installed: pip install 'pairbus[{extra}]'" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "from pairbus.testing import EmbeddedBroker",
+        "from pairbus.broker.filters.parsing import parse\nparse('a = 1', 'filter')",
+    ],
+)
+def test_the_embedded_broker_and_filters_name_the_extra(program: str) -> None:
+    ended = without(MODULES["broker"], program)
+    assert "MissingExtraError" in ended.stderr
+    assert "pip install 'pairbus[broker]'" in ended.stderr
+
+
+@pytest.mark.parametrize("module", ["opentelemetry", "prometheus"])
+def test_telemetry_names_its_extra(module: str) -> None:
+    ended = without(MODULES["telemetry"], f"import pairbus.instrument.{module}")
+    assert "pip install pairbus[telemetry]" in ended.stderr
+
+
+def test_without_any_extra_the_client_and_its_commands_work() -> None:
+    hidden = tuple(module for modules in MODULES.values() for module in modules)
+    program = "import sys, pairbus, pairbus.aio; sys.argv = ['pairbus', 'cost']; from pairbus.cli import main; main()"
+    assert without(hidden, program).returncode == 0

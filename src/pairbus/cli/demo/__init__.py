@@ -13,6 +13,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from pairbus.cli.terminal import console, line
+from pairbus.extras import require
+
 if TYPE_CHECKING:
     from pairbus.cli.demo.play import Ending
 
@@ -33,28 +36,32 @@ def demo(
     and a topic, clerks receive them. The primary is killed, orders are parked in the secondary, the primary returns,
     and the Spark syphon carries the parked orders home. At the end every order is accounted for.
     """
+    require("broker", "pairbus demo")
+    require("spark", "pairbus demo")
+    if dashboard:
+        require("dashboard", "pairbus demo --dashboard")
     from pairbus.cli.demo.jobs import serving_dashboard
     from pairbus.cli.demo.play import Play
 
-    console = Console(highlight=False, stderr=as_json)
+    terminal = console(stderr=as_json)
     folder = _folder(keep)
     logging.basicConfig(filename=folder / "demo.log", format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    play = Play(console, folder)
+    play = Play(terminal, folder)
     with ExitStack() as running:
         running.callback(play.primary.stop)
         running.callback(play.secondary.stop)
         play.start_brokers()
         page = running.enter_context(serving_dashboard(play.ledger, play.environment)) if dashboard else None
         if page is not None:
-            console.print(f"The dashboard is at [bold]{page}[/]\n")
+            terminal.print(line("The dashboard is at ", (page, "bold"), "\n"))
         with play.screen.shown():
             ending = asyncio.run(play.run())
         if as_json:
             print(json.dumps(ending.as_json()), flush=True)  # noqa: T201 (for machines)
         else:
-            _tell(console, ending, folder)
+            _tell(terminal, ending, folder)
         if page is not None:
-            console.print(f"The dashboard is still at [bold]{page}[/]. Ctrl+C ends it.")
+            terminal.print(line("The dashboard is still at ", (page, "bold"), ". Ctrl+C ends it."))
             with suppress(KeyboardInterrupt):
                 signal.pause()
     if not ending.good:
@@ -70,7 +77,7 @@ def _folder(keep: Path | None) -> Path:
     return keep
 
 
-def _tell(console: Console, ending: "Ending", folder: Path) -> None:
+def _tell(terminal: Console, ending: "Ending", folder: Path) -> None:
     tally, unpaired = ending.tally, ending.unpaired
     table = Table(title="\nWhat became of the orders", title_justify="left", show_header=False, box=None)
     table.add_column(justify="right", style="bold")
@@ -84,23 +91,23 @@ def _tell(console: Console, ending: "Ending", folder: Path) -> None:
         (tally.duplicates, "came twice"),
     ):
         table.add_row(str(number), what)
-    console.print(table)
+    terminal.print(table)
     costs = Table(title="\nWhat it cost", title_justify="left", box=None, header_style="dim")
     costs.add_column("stage")
     costs.add_column("operations", justify="right")
     costs.add_column(ending.report["currency"], justify="right")
     for stage, cost in ending.report["stages"].items():
         costs.add_row(stage, f"{cost['operations']:,}", cost["cost"])
-    console.print(costs)
+    terminal.print(costs)
     if not float(ending.report["operations_charge"]):
-        console.print("[dim]So few operations are free: the plan's base charge covers them.[/]")
+        terminal.print(line(("So few operations are free: the plan's base charge covers them.", "dim")))
     for lost in tally.lost:
-        console.print(f"[red]lost:[/] {lost}")
-    console.print(f"\nFailover engaged {ending.failover_seconds:.1f} s after the kill.")
+        terminal.print(line(("lost:", "red"), f" {lost}"))
+    terminal.print(f"\nFailover engaged {ending.failover_seconds:.1f} s after the kill.")
     attempts = unpaired.sent + unpaired.failed
-    console.print(f"Without pairing, the same shop turned away {unpaired.failed} of {attempts} customers.")
+    terminal.print(f"Without pairing, the same shop turned away {unpaired.failed} of {attempts} customers.")
     if ending.good:
-        console.print("[bold green]No send failed, and no order was lost.[/]")
+        terminal.print(line(("No send failed, and no order was lost.", "bold green")))
     else:
-        console.print("[bold red]This is not what pairbus promises.[/] Keep the folder below, and tell us.")
-    console.print(f"\nThe report, with the outage on a time line: {folder / 'report' / 'report.html'}", soft_wrap=True)
+        terminal.print(line(("This is not what pairbus promises.", "bold red"), " Keep the folder below, and tell us."))
+    terminal.print(f"\nThe report, with the outage on a time line: {folder / 'report' / 'report.html'}", soft_wrap=True)
