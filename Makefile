@@ -65,7 +65,7 @@ bench: $(INSTALLED) ## Measure, side by side, as ratios of one run
 	PYTHONPATH=tests $(BIN)/python bench/ledger.py
 	PYTHONPATH=tests $(BIN)/python bench/native.py
 
-chaos: $(INSTALLED) ## The long proofs: 10,000 simulated worlds, 200 kills of the broker, 1,000,000 damaged frames, 2,000 slow clients, kills of syphons and of Spark
+chaos: $(INSTALLED) ## The long proofs: 10,000 simulated worlds, 200 kills of the broker, 1,000,000 damaged frames, 2,000 slow clients, kills of syphons and of Spark, 20 hostile minutes
 	$(BIN)/pairbus simulate --seeds 10000
 	$(BIN)/pytest -s tests/chaos
 
