@@ -1,7 +1,7 @@
 """A rehearsal of an outage against a real pair, without harming it.
 
 The drill has a queue of its own on the primary. It stops that queue, and nothing else, from taking messages: it sets
-its status to ``SendDisabled``, which clients see as an outage of that entity (SPEC 3.1). So everything that follows is
+its status to ``SendDisabled``, which clients see as an outage of that entity (3.1). So everything that follows is
 what it would be in an outage: messages are parked in the pair's own backlog queues, pings find out when the queue is
 back, and a syphon carries the messages home. In the end all of it is removed, also after a failure or an interruption;
 a queue that could not be removed deletes itself after ten minutes.

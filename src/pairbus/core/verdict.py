@@ -1,4 +1,4 @@
-"""What an error means for the sends of an entity: the table of SPEC 3.1, in one place.
+"""What an error means for the sends of an entity: the table of rule 3.1, in one place.
 
 It works on facts about an error, not on the error's class, so that it needs no SDK. An error is
 first given a :class:`Cause` by the names of its classes and the AMQP condition it carries, then a
@@ -207,5 +207,5 @@ def _cause_of(error: BaseException, condition: str | None, status: int | None) -
 
 
 def verdict_of(facts: ErrorFacts) -> Verdict:
-    """Return the verdict of SPEC 3.1."""
+    """Return the verdict of rule 3.1."""
     return VERDICTS[facts.cause]

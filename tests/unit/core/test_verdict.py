@@ -1,4 +1,4 @@
-"""What counts as an outage: the table of SPEC 3.1, S7, S10."""
+"""What counts as an outage: the table of rule 3.1, S7, S10."""
 
 import asyncio
 import dataclasses
