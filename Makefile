@@ -5,6 +5,12 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 unexport PYTHONDONTWRITEBYTECODE # the tests start hundreds of processes, which would each compile pairbus anew
 
+# Each pytest adds what it skipped and why (tests/conftest.py); a target shows all of it at its end.
+export PAIRBUS_SKIPPED := build/skipped.txt
+FORGET_SKIPPED = mkdir -p build && rm -f $(PAIRBUS_SKIPPED)
+TELL_SKIPPED = if test -s $(PAIRBUS_SKIPPED); then echo "Not tested here:"; sed 's/^/  /' $(PAIRBUS_SKIPPED); \
+  else echo "No test was skipped."; fi
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test package interop check format bench chaos mutants docs diagrams pins clean
 
@@ -23,6 +29,7 @@ demo: $(INSTALLED) ## Run a shop through a kill -9 of its broker, and account fo
 	@$(BIN)/pairbus demo
 
 test: $(INSTALLED) ## Run the tests
+	@$(FORGET_SKIPPED)
 	$(BIN)/pytest -n auto tests/unit/core --cov=pairbus.core --cov-branch --cov-fail-under=100
 	$(BIN)/pytest -n auto tests/unit --ignore=tests/unit/core
 	$(BIN)/pytest -n 8 tests/contract # which wait for the SDK more than they work
@@ -30,15 +37,19 @@ test: $(INSTALLED) ## Run the tests
 	$(BIN)/pytest -n 3 --dist loadgroup --no-loadscope-reorder tests/spark # one session per worker, which its tests share
 	-$(BIN)/python -m tests.browser.chromium # installs one where there is none, if that can be done
 	$(BIN)/pytest -n 2 --dist loadfile tests/browser
+	@$(TELL_SKIPPED)
+	@echo "Clients and brokers that are not ours (Qpid Proton, Node.js, RabbitMQ) have tests of their own: make interop"
 
 package: $(INSTALLED) ## Build the wheel and the sdist, and install them with each extra in a clean environment
 	$(BIN)/pytest -s tests/package
 
 interop: $(INSTALLED) ## Test with clients and brokers that are not ours (Qpid Proton, Node.js, RabbitMQ), where they can be had
+	@$(FORGET_SKIPPED)
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group interop
 	-cd tests/interop/node && npm install --silent --no-audit --no-fund --no-package-lock
 	-$(BIN)/python -m tests.interop.rabbit # installs RabbitMQ where there is none, if that can be done
-	$(BIN)/pytest -rs tests/interop
+	$(BIN)/pytest tests/interop
+	@$(TELL_SKIPPED)
 
 check: $(INSTALLED) ## Lint, type-check, check the import rules and the generated diagram
 	$(BIN)/ruff check .
