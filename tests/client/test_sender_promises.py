@@ -96,12 +96,13 @@ def test_a_sender_that_is_closed_lets_its_sends_end(play: Play) -> None:
                     await sender.create_message_batch()
                 except ValueError:
                     return
+                await asyncio.sleep(0)  # a batch of known size is made without giving way to the closing
 
     play(scenario, pairing={"failover_interval": 60, "attempt_timeout": 2 * STALLED})
 
 
 def test_s2_entering_a_sender_raises_the_callers_own_error(play: Play) -> None:
-    """SPEC 3.1: no such entity is the caller's error; S3: and starts no timer."""
+    """rule 3.1: no such entity is the caller's error; S3: and starts no timer."""
 
     async def scenario(stage: Stage) -> None:
         sender = stage.factory.get_queue_sender("nowhere")

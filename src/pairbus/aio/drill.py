@@ -279,7 +279,9 @@ class _Drill:
             await self._set_status(administration, EntityStatus.SEND_DISABLED)
             async with asyncio.timeout(self.plan.failover_interval + PATIENCE):
                 while not self._seen.parked:  # the cloud takes a moment to disable a queue
-                    await self._send(sender)
+                    await self._send(
+                        sender, timeout=None
+                    )  # a backlog that takes nothing ends it, with the reason (S13)
                     await asyncio.sleep(0 if self._seen.parked else PAUSE)
             while self._seen.parked < self.plan.messages:
                 await self._send(sender)
@@ -354,12 +356,12 @@ class _Drill:
 
     # --- tools -----------------------------------------------------------------------------------------------------
 
-    async def _send(self, sender: MessageSender) -> None:
+    async def _send(self, sender: MessageSender, *, timeout: float | None = PATIENCE) -> None:  # noqa: ASYNC109 (the SDK's)
         number = len(self._sent) + 1
         name, body = f"{self.plan.queue}-{number}", f"message {number} of a drill"
         self._sent[name] = body
         self.finding.sent = number
-        await sender.send_messages(ServiceBusMessage(body, message_id=name), timeout=PATIENCE)
+        await sender.send_messages(ServiceBusMessage(body, message_id=name), timeout=timeout)
 
     async def _set_status(self, administration: ServiceBusAdministrationClient, status: EntityStatus) -> None:
         async def change() -> None:

@@ -144,7 +144,8 @@ class Sending:
     _failures: int = field(default=0, init=False)
     _began: float = field(default=0.0, init=False)
     _retries_end: float | None = field(default=None, init=False)
-    """Until when queues that have failed are tried again (S13); None: some are in play."""
+    """Until when queues that have failed are tried again (S13). It is set when none is in play for the first time, and
+    forgotten when a queue takes something."""
     _retries: int = field(default=0, init=False)
     _primary_cause: BaseException | None = field(default=None, init=False)
     _backlog_cause: BaseException | None = field(default=None, init=False)
@@ -175,7 +176,6 @@ class Sending:
     def _next_queue(self, now: float) -> str | None:
         queue = self.choice.queue = self.rotation.choose(self.choice.queue, now)
         if queue is not None:
-            self._retries_end, self._retries = None, 0
             return queue
         if self._retries_end is None:
             self._retries_end = self.ends if self.ends is not None else now + self.policy.attempt_timeout
@@ -225,6 +225,7 @@ class Sending:
         """Note that a backlog queue took so many of the messages that were missing."""
         self.rotation.accepted(queue, began=self._began)
         self.parked += count
+        self._retries_end, self._retries = None, 0
         if self.parked >= self.count:
             self._outcome = Done(queue, self.in_doubt, self.parked)
 

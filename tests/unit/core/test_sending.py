@@ -217,6 +217,32 @@ def test_s13_a_send_that_finds_all_queues_pulled_tries_the_one_that_rests_longes
     assert first.step(3.1) == ToBacklog("q0", deadline=18.1), "which is in play again"
 
 
+def test_s13_queues_that_come_back_into_play_and_fail_again_give_no_more_time() -> None:
+    factory = Factory(queues=("q0", "q1"))
+    factory.engage()
+    sending, now = factory.send(), 0.0
+    while not isinstance(step := sending.step(now), Failed):
+        if isinstance(step, Pause):
+            now = step.until
+        else:
+            assert isinstance(step, ToBacklog)
+            sending.backlog_failed(step.queue, facts(Cause.CONNECTION), now)
+    assert 15.0 <= now < 17.0, "although each cools down for 10 s only"
+
+
+def test_s13_a_queue_that_took_a_part_gives_the_rest_its_own_time() -> None:
+    factory = Factory(queues=("q0",))
+    factory.engage()
+    sending = factory.send(count=2)
+    sending.step(0.0)
+    sending.backlog_failed("q0", facts(Cause.CONNECTION), 0.0)
+    sending.step(0.0)
+    sending.backlog_accepted("q0", 1)
+    assert sending.step(14.0) == ToBacklog("q0", deadline=29.0, first=1)
+    sending.backlog_failed("q0", facts(Cause.CONNECTION), 20.0)
+    assert isinstance(sending.step(20.0), ToBacklog), "15 s from now on"
+
+
 def test_s13_the_callers_timeout_bounds_the_tries_and_its_error_carries_both_causes() -> None:
     """S5, S7, S13: also those that only other sends have met."""
     factory = Factory(queues=("q0",))
