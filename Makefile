@@ -64,6 +64,7 @@ format: $(INSTALLED) ## Put the code in the project's format
 
 bench: $(INSTALLED) ## Measure, side by side, as ratios of one run
 	$(BIN)/python bench/simulation.py
+	$(BIN)/python bench/walks.py
 	$(BIN)/python bench/amqp_codec.py
 	$(BIN)/python bench/store.py
 	$(BIN)/python bench/filters.py
