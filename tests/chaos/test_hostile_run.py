@@ -29,6 +29,8 @@ SETTLING = 60.0
 
 NARROW = "narrow"
 QUEUES = {"orders": QueueSettings(), "bills": QueueSettings(), NARROW: QueueSettings(max_size_in_megabytes=1)}
+MANY = 250
+"""Messages of a list that still fits in one batch of 256 KB, and has to be split when it is parked."""
 TIMEOUTS = (0.005, 0.05, 0.3, 1, 5, 20, None, None, None)
 OPTIONS = {
     "aio": {"failover_interval": 2, "enable_syphon": True, "syphon_transport": "sdk"},
@@ -106,8 +108,8 @@ async def _call(client: Client, chance: Random, ended: Callable[[], bool]) -> No
 
 async def _one(client: Client, chance: Random, entity: str, sender: MessageSender | None) -> None:
     timeout = chance.choice(TIMEOUTS)
-    count = chance.choices((1, chance.randrange(2, 20), 250), (80, 18, 2))[0]
-    size = chance.randrange(50, 1000)
+    count = chance.choices((1, chance.randrange(2, 20), MANY), (80, 18, 2))[0]
+    size = chance.randrange(50, 800 if count == MANY else 1000)
     if entity == NARROW:
         count, size = 1, chance.choice((200, 200, 60_000))
     await client.send(
@@ -117,5 +119,5 @@ async def _one(client: Client, chance: Random, entity: str, sender: MessageSende
         count=count,
         size=size,
         timeout=timeout,
-        as_batch=count < 250 and chance.random() < 0.2,
+        as_batch=count < MANY and chance.random() < 0.2,
     )
