@@ -156,7 +156,7 @@ def test_keys_are_kept_with_the_namespace(tmp_path: Path) -> None:
         assert "EntityPath=orders" in before["app"]
         modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in data.iterdir() if file.suffix != ".lock"}
         assert set(modes.values()) == {0o600}
-        database = {f"localhost.db{part}" for part in ("", "-wal", "-shm", ".reserve")}
+        database = {f"localhost.db{part}" for part in ("", "-wal", "-shm", ".reserve", ".commits")}
         assert modes.keys() == {*database, "localhost.keys.json"}
     with broker:
         assert before == {name: keys_of(broker.connection_string_for(name, entity=entity)) for name, entity in names}

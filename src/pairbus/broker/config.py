@@ -58,6 +58,7 @@ class BrokerConfig:
     :ivar data: the directory in which namespaces are stored; None: in memory.
     :ivar ledger: the directory in which it keeps account of every operation; None: nowhere.
     :ivar tls: how it speaks TLS, besides plain AMQP and HTTP; None: not at all.
+    :ivar accept_loss: serve namespaces although commits that were acknowledged cannot be read from ``data`` any more.
     """
 
     namespaces: Sequence[NamespaceConfig]
@@ -65,6 +66,7 @@ class BrokerConfig:
     data: Path | None = None
     tls: TlsConfig | None = None
     ledger: Path | None = None
+    accept_loss: bool = False
 
 
 def from_options(

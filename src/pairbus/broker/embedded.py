@@ -44,6 +44,8 @@ class EmbeddedBroker:
     :param topics: topics to make; a mapping gives each its subscriptions, ``{"orders": ["all", "audit"]}``, or all that
         it is to be: ``{"orders": TopicConfig(subscriptions={"big": SubscriptionConfig(rules=[...])})}``.
     :param data: keep everything in this directory; None: in memory.
+    :param accept_loss: start although messages that were acknowledged cannot be read from ``data`` any more, without
+        them; otherwise that is a :class:`~pairbus.broker.store.commits.StoreLossError`.
     :param ledger: keep account of every operation in this directory, see
         :func:`~pairbus.instrument.ledger.read_ledger`; None: nowhere.
     :param tls: speak TLS too, with a certificate of its own; ``ca_file`` is what clients are to trust.
@@ -61,6 +63,7 @@ class EmbeddedBroker:
         queues: Iterable[str] | Mapping[str, QueueSettings] = (),
         topics: Iterable[str] | Mapping[str, TopicConfig | Iterable[str]] = (),
         data: Path | None = None,
+        accept_loss: bool = False,
         ledger: Path | None = None,
         tls: bool = False,
         process: bool = False,
@@ -70,7 +73,8 @@ class EmbeddedBroker:
         for option, given in (("clock", clock), ("access_clock", access_clock)):
             if process and given is not None:
                 raise OptionError(option, given, "None with process=True: a process of its own has the machine's clock")
-        config = replace(from_options(list(namespaces), queues, topics, port=0, data=data), ledger=ledger)
+        config = from_options(list(namespaces), queues, topics, port=0, data=data)
+        config = replace(config, ledger=ledger, accept_loss=accept_loss)
         self._config = replace(config, tls=TlsConfig()) if tls else config
         self._process_wanted = process
         self._clocks = (clock, access_clock)
@@ -340,6 +344,8 @@ class _InProcess:
             command += ["--data", str(config.data)]
         if config.ledger is not None:
             command += ["--ledger", str(config.ledger)]
+        if config.accept_loss:
+            command.append("--accept-loss")
         if config.tls is not None:
             command.append("--tls")
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 (closed when the process has ended)

@@ -134,7 +134,9 @@ class Broker:
                 self._servers[name].flush()  # what was answered goes out at once
 
         return SqliteStore(
-            self._config.data / f"{name.lower()}.db", lambda call: loop.call_soon_threadsafe(settle, call)
+            self._config.data / f"{name.lower()}.db",
+            lambda call: loop.call_soon_threadsafe(settle, call),
+            accept_loss=self._config.accept_loss,
         )
 
     def wake(self) -> None:

@@ -42,6 +42,10 @@ def broker(
     data: Annotated[
         Path | None, typer.Option(file_okay=False, help="Keep everything in this directory. Without: in memory.")
     ] = None,
+    accept_loss: Annotated[
+        bool,
+        typer.Option("--accept-loss", help="Start although acknowledged messages in --data cannot be read any more."),
+    ] = False,
     ledger: Annotated[
         Path | None, typer.Option(file_okay=False, help="Keep account of every operation in this directory.")
     ] = None,
@@ -88,7 +92,7 @@ def broker(
         settings = from_options(
             namespace or (), queue or (), topic or (), subscription or (), port=port, host=host, data=data
         )
-    settings = replace(settings, ledger=ledger)
+    settings = replace(settings, ledger=ledger, accept_loss=accept_loss)
     if tls or certificate is not None or key is not None:
         settings = replace(settings, tls=TlsConfig(certificate, key))
     scenes = [] if faults is None else read_script(faults)

@@ -56,6 +56,9 @@ def open_writer(path: Path, directory: Path) -> sqlite3.Connection:
     if path.is_dir():
         raise StoreError(f"{path}: is a directory; name a file")
     keep_private(path)
+    for beside in (path.with_name(path.name + "-wal"), path.with_name(path.name + "-shm")):
+        if beside.exists():  # left by a process that was killed, perhaps one of an older version
+            keep_private(beside)
     try:
         connection = sqlite3.connect(
             path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=512

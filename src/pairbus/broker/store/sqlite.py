@@ -24,6 +24,7 @@ from pairbus.broker.store.base import (
     StoreFullError,
 )
 from pairbus.broker.store.callbacks import call_back
+from pairbus.broker.store.commits import CommitRecord, refuse_loss
 from pairbus.broker.store.files import make_directory
 from pairbus.broker.store.lock import StoreLock
 from pairbus.broker.store.opening import PAGE_SIZE, as_store_error, open_reader, open_writer
@@ -72,12 +73,15 @@ def _checked(found: tuple[Any, ...]) -> Row:
 
 
 class SqliteStore:
-    """Keeps everything in one file, with ``-wal``, ``-shm``, ``.lock`` and ``.reserve`` beside it.
+    """Keeps everything in one file, with ``-wal``, ``-shm``, ``.lock``, ``.reserve`` and ``.commits`` beside it.
 
     :param path: the file; it and its directory are made if they are not there.
     :param notify: runs a function on the owner's thread, such as ``loop.call_soon_threadsafe``. It is called from the
         writer's thread.
     :param migrations: the scripts that bring an older file up to date.
+    :param accept_loss: open the file although commits that were acknowledged cannot be read; see
+        :mod:`pairbus.broker.store.commits`.
+    :raises StoreLossError: there are such commits.
     :raises StoreError: the file cannot be used; the text says why, and what helps.
     """
 
@@ -87,6 +91,7 @@ class SqliteStore:
         notify: Callable[[Callable[[], None]], object],
         *,
         migrations: Path = MIGRATIONS,
+        accept_loss: bool = False,
     ) -> None:
         self.journal = Journal()
         self.commits = CommitTimes()
@@ -105,11 +110,14 @@ class SqliteStore:
             with ExitStack() as opened:
                 make_directory(self._path.parent)
                 opened.callback(StoreLock(self._path).release)
+                refuse_loss(self._path, accept=accept_loss)
                 self._writer = open_writer(self._path, migrations)
                 opened.callback(self._writer.close)
                 self._reader = open_reader(self._path)
                 opened.callback(self._reader.close)
                 journals = JournalWriter(self._writer)
+                self._record = CommitRecord(self._path, journals.last)
+                opened.callback(self._record.close)
                 self._reserve.keep()
                 self._opened = opened.pop_all()
         except (OSError, sqlite3.Error) as error:
@@ -289,12 +297,15 @@ class SqliteStore:
             self._failed = 0
 
     def _try(self, writer: JournalWriter, journal: Journal) -> StoreError | None:
+        before = writer.last
         try:
             writer.commit(journal)
         except Exception as problem:  # noqa: BLE001 whoever waits must be told, whatever it was
             error = as_store_error(problem, self._path)
             error.__cause__ = problem
             return error
+        if writer.last is not before:
+            self._record.write(writer.last)  # before its senders are told
         return None
 
     def _purge(self, writer: JournalWriter) -> int:

@@ -6,10 +6,12 @@ loop for milliseconds. So what is alike is written with few statements: many row
 
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
+from time import time_ns
 from zlib import crc32
 
 from pairbus.broker.store.base import SEQUENCE_BITS, EntityKind, Journal, Row, entity_of, key_of, sequence_of
 from pairbus.broker.store.checksums import content_crc, entity_sum, record_sum
+from pairbus.broker.store.commits import Commit
 from pairbus.broker.store.queries import QUERIES, with_keys, with_rows
 
 ROWS_AT_ONCE = 50
@@ -71,11 +73,15 @@ def _meta(row: Row, body_crc: int) -> tuple[object, ...]:
 
 
 class JournalWriter:
-    """Writes journals through one connection, each in a transaction."""
+    """Writes journals through one connection, each in a transaction.
+
+    :ivar last: the last commit that is durable.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
         self._execute: Callable[..., sqlite3.Cursor] = connection.execute
+        self.last = Commit(*self._execute(QUERIES["last_commit"]).fetchone())
         self._last_seen: dict[int, int] = {}
         self._dropped = self._read_ids("dropped")
         self._subscriptions = self._read_ids("subscriptions")
@@ -84,7 +90,18 @@ class JournalWriter:
 
     def commit(self, journal: Journal) -> None:
         """Carry out a journal and make it durable, or leave everything as it was and raise."""
-        self._transact(lambda: self._carry_out(journal))
+        last = self.last
+
+        def carry_out_and_count() -> None:
+            nonlocal last
+            before = self._connection.total_changes
+            self._carry_out(journal)
+            if self._connection.total_changes != before:  # else there is nothing to flush to the disk, and so it stays
+                last = Commit(last.store, last.number + 1, time_ns() // 1_000_000)
+                self._execute(QUERIES["count_commit"], last[1:])
+
+        self._transact(carry_out_and_count)
+        self.last = last
         self._may_purge = True
 
     def has_to_purge(self) -> bool:

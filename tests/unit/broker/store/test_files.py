@@ -25,18 +25,27 @@ def test_files_and_directories_are_their_owners_only(tmp_path: Path) -> None:
         store.close()
     finally:
         os.umask(before)
-    assert {"store.db", "store.db-wal", "store.db-shm", "store.db.lock", "store.db.reserve"} <= files.keys()
+    beside = ("-wal", "-shm", ".lock", ".reserve", ".commits")
+    assert {"store.db", *(f"store.db{each}" for each in beside)} <= files.keys()
     assert set(files.values()) == {0o600}
     assert (mode_of(tmp_path / "made"), mode_of(tmp_path / "made" / "data")) == (0o700, 0o700)
 
 
-def test_files_of_an_older_version_become_their_owners_only(owner: Owner) -> None:
-    owner.sqlite().close()
-    lock = owner.path.with_name("store.db.lock")
-    for file in (lock, owner.path):
-        file.chmod(0o644)
-    owner.sqlite()
-    assert (mode_of(lock), mode_of(owner.path)) == (0o600, 0o600)
+def test_files_of_an_older_version_become_their_owners_only(owner: Owner, tmp_path: Path) -> None:
+    store = owner.sqlite()
+    store.journal.entities.append(entity())
+    assert owner.settle(store) is None
+    left = tmp_path / "left"  # what a killed process leaves
+    left.mkdir()
+    names = ("store.db", "store.db-wal", "store.db-shm", "store.db.lock", "store.db.commits")
+    for name in names:
+        (left / name).write_bytes(owner.path.with_name(name).read_bytes())
+        (left / name).chmod(0o644)
+    other = Owner(left / "store.db")
+    store = other.sqlite()
+    assert store.entities() == [entity()]
+    assert {name: mode_of(left / name) for name in names} == dict.fromkeys(names, 0o600)
+    other.close()
 
 
 def test_a_directory_that_is_there_keeps_its_mode(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ def test_all_is_there_after_reopening_and_only_the_file_and_its_lock_are_left(ow
     fill(owner)
     assert sorted(path.name for path in owner.path.parent.iterdir()) == [
         "store.db",
+        "store.db.commits",
         "store.db.lock",
         "store.db.reserve",
     ]
@@ -172,7 +173,7 @@ def test_an_older_file_is_brought_up_to_date_with_its_content(owner: Owner, tmp_
     newer.mkdir()
     for script in MIGRATIONS.glob("*.sql"):
         (newer / script.name).write_text(script.read_text(encoding="utf-8"), encoding="utf-8")
-    (newer / "0004.sql").write_text(
+    (newer / "0005.sql").write_text(
         "ALTER TABLE entity ADD COLUMN note TEXT;\nUPDATE entity SET note = 'a; b';\n", encoding="utf-8"
     )
     store = SqliteStore(owner.path, owner.notify, migrations=newer)
@@ -180,10 +181,10 @@ def test_an_older_file_is_brought_up_to_date_with_its_content(owner: Owner, tmp_
     store.close()
     with closing(sqlite3.connect(owner.path)) as plain:
         assert plain.execute("SELECT note FROM entity").fetchall() == [("a; b",)]
-        assert plain.execute("PRAGMA user_version").fetchone() == (4,)
+        assert plain.execute("PRAGMA user_version").fetchone() == (5,)
     text = refused(owner)
-    assert "store version 4" in text
-    assert "this one knows 3" in text
+    assert "store version 5" in text
+    assert "this one knows 4" in text
     assert "install that version" in text
 
 
@@ -191,8 +192,8 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(owner: Owner, tmp_path
     fill(owner)
     newer = tmp_path / "migrations"
     newer.mkdir()
-    (newer / "0004.sql").write_text("DELETE FROM meta;\nALTER TABLE nothing ADD COLUMN note TEXT;\n", encoding="utf-8")
-    with pytest.raises(StoreError, match="from version 3 to 4, and was left as it is"):
+    (newer / "0005.sql").write_text("DELETE FROM meta;\nALTER TABLE nothing ADD COLUMN note TEXT;\n", encoding="utf-8")
+    with pytest.raises(StoreError, match="from version 4 to 5, and was left as it is"):
         SqliteStore(owner.path, owner.notify, migrations=newer)
     store = owner.sqlite()
     assert len(list(store.index(1))) == 10
@@ -245,7 +246,7 @@ def test_damage_in_a_small_file_is_found_when_it_is_opened(owner: Owner) -> None
 
 def test_damage_that_is_found_later_is_told(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(owner, 200)
-    damage(owner.path, 10)  # the first pages are the roots of tables and indexes
+    damage(owner.path, 12)  # the first pages are the roots of tables and indexes
     monkeypatch.setattr("pairbus.broker.store.opening.CHECKED_UP_TO", 0)
     store = owner.sqlite()
     with pytest.raises(StoreError, match="damaged"):
@@ -370,7 +371,8 @@ def test_a_read_only_file_is_refused() -> None:
         fill(owner)
         owner.path.chmod(0o444)
         directory.chmod(0o777)
-        owner.path.with_name("store.db.lock").chmod(0o666)
+        for beside in ("store.db.lock", "store.db.commits"):
+            owner.path.with_name(beside).chmod(0o666)
         with unprivileged():
             assert "cannot be written" in refused(owner)
 

@@ -170,3 +170,9 @@ SELECT key FROM payload WHERE key BETWEEN ? AND ? ORDER BY key LIMIT 1 OFFSET ?;
 SELECT id FROM entity WHERE entity_sum <> entity_sum(
     id, next_sequence, CAST(path AS BLOB), CAST(kind AS BLOB), CAST(description AS BLOB)
 );
+
+-- name: last_commit
+SELECT store, number, at FROM commits;
+
+-- name: count_commit
+UPDATE commits SET number = ?, at = ?;
