@@ -10,13 +10,27 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from pairbus.core.charging import Direction
 from pairbus.core.ledger import Kind, MeteredBy, Outcome, Record, Stage
-from pairbus.core.pricing import Plan, Tier
+from pairbus.core.pricing import BandwidthPrice, Plan, Tier
 from pairbus.spark import ledger
 from pairbus.spark.frames import frame_of
 from pairbus.spark.schemas import LINES, Table
 
-PLAN = Plan("tiny", "USD", date(2026, 1, 1), 0, (Tier(5_000, 0), Tier(40_000, 800_000_000), Tier(None, 500_000_000)))
+PLAN = Plan(
+    "tiny",
+    "USD",
+    date(2026, 1, 1),
+    0,
+    (Tier(5_000, 0), Tier(40_000, 800_000_000), Tier(None, 500_000_000)),
+    (
+        BandwidthPrice(Direction.SEND, Stage.DIRECT, 7_000_000),
+        BandwidthPrice(Direction.SEND, Stage.PARK, 20_000_000),
+        BandwidthPrice(Direction.SEND, Stage.PING, 1_000_000_000),
+        BandwidthPrice(Direction.RECEIVE, Stage.SYPHON, 33_333_333),
+        BandwidthPrice(Direction.RECEIVE, Stage.DIRECT, 11_000_000),
+    ),
+)
 NOON = datetime(2026, 3, 30, 12, tzinfo=UTC)
 
 _numbers = itertools.count()

@@ -52,7 +52,8 @@ _COSTS = """
 CREATE OR REPLACE TABLE usage AS
 SELECT date, date_trunc('hour', "at") AS hour, metered_by, outcome, pairing, namespace, entity, client, stage, kind,
     CASE WHEN metered_by = 'broker' THEN 'broker' WHEN outcome = 'unknown' THEN 'doubt' ELSE 'sure' END AS side,
-    sum(messages)::BIGINT AS messages, sum(operations)::BIGINT AS operations
+    sum(messages)::BIGINT AS messages, sum(operations)::BIGINT AS operations,
+    coalesce(sum(bytes) FILTER (kind IN ('send', 'schedule', 'ping', 'receive', 'peek')), 0)::BIGINT AS bytes
 FROM silver WHERE outcome <> 'failed' AND kind NOT IN ('turn', 'dropped') GROUP BY ALL;
 
 CREATE OR REPLACE MACRO rest(metered, wanted, room) AS CASE WHEN metered THEN least(wanted, room) ELSE wanted END;
@@ -79,14 +80,35 @@ WITH brokers AS (SELECT DISTINCT date, hour, namespace FROM usage WHERE side = '
         mine AS (PARTITION BY date, hour, namespace, entity, kind, side, measure ORDER BY client, stage ROWS UNBOUNDED PRECEDING)
 ), shares AS (
     SELECT *, coalesce(due * upto // nullif(total, 0) - due * (upto - amount) // nullif(total, 0), 0) AS part FROM bounds
+), volumes AS (
+    SELECT usage.*, metered, sum(bytes) OVER sides AS own, broker, sure_due, doubt_due,
+        sum(bytes) FILTER (side = 'broker') OVER (PARTITION BY date, hour, namespace, entity, kind) AS metered_bytes
+    FROM usage JOIN dues USING (date, hour, namespace, entity, kind) WHERE measure = 'operations'
+    WINDOW sides AS (PARTITION BY date, hour, namespace, entity, kind, side)
+), weighed AS (
+    SELECT *, CASE WHEN own > 0 THEN bytes ELSE operations END AS weight,
+        CASE WHEN NOT metered THEN own::HUGEINT
+             WHEN coalesce(broker, 0) = 0 THEN 0
+             WHEN side = 'sure' THEN metered_bytes::HUGEINT * sure_due // broker
+             WHEN side = 'doubt' THEN metered_bytes::HUGEINT * (sure_due + doubt_due) // broker - metered_bytes::HUGEINT * sure_due // broker
+             ELSE metered_bytes - metered_bytes::HUGEINT * (sure_due + doubt_due) // broker END AS volume
+    FROM volumes
+), volume_shares AS (
+    SELECT *, sum(weight) OVER (PARTITION BY date, hour, namespace, entity, kind, side ORDER BY client, stage ROWS UNBOUNDED PRECEDING) AS upto,
+        sum(weight) OVER (PARTITION BY date, hour, namespace, entity, kind, side) AS total FROM weighed
+), all_shares AS (
+    SELECT date, hour, pairing, namespace, entity, client, stage, kind, measure, part FROM shares
+    UNION ALL SELECT date, hour, pairing, namespace, entity, client, stage, kind, 'bytes',
+        coalesce(volume * upto // nullif(total, 0) - volume * (upto - weight) // nullif(total, 0), 0) FROM volume_shares
 ), summed AS (
     SELECT date, hour, pairing, namespace, entity, client, stage, kind,
         coalesce(sum(part) FILTER (measure = 'messages'), 0)::BIGINT AS messages,
-        coalesce(sum(part) FILTER (measure = 'operations'), 0)::BIGINT AS operations
-    FROM shares GROUP BY ALL
+        coalesce(sum(part) FILTER (measure = 'operations'), 0)::BIGINT AS operations,
+        coalesce(sum(part) FILTER (measure = 'bytes'), 0)::BIGINT AS bytes
+    FROM all_shares GROUP BY ALL
 )
 SELECT *, CASE WHEN kind IN ('complete', 'abandon', 'defer', 'dead-letter', 'renew') THEN 0 ELSE operations END AS charged
-FROM summed WHERE operations > 0 OR messages > 0;
+FROM summed WHERE operations > 0 OR messages > 0 OR bytes > 0;
 
 CREATE OR REPLACE TABLE cost_hourly AS
 WITH hours AS (
@@ -100,8 +122,10 @@ WITH hours AS (
     FROM counted JOIN due USING (date, hour)
 )
 SELECT hour, namespace, entity, client, stage, kind, pairing, messages, operations, charged,
-    CASE WHEN in_hour = 0 THEN 0 ELSE due * reached // in_hour - due * (reached - charged) // in_hour END::BIGINT AS nanos, date
-FROM cuts;
+    CASE WHEN in_hour = 0 THEN 0 ELSE due * reached // in_hour - due * (reached - charged) // in_hour END::BIGINT AS nanos,
+    bytes, (bytes::HUGEINT * coalesce(nanos_per_gb, 0) // 1000000000)::BIGINT AS bandwidth_nanos, date
+FROM cuts LEFT JOIN bandwidth ON bandwidth.at_stage = stage
+    AND bandwidth.direction = CASE WHEN kind IN ('send', 'schedule', 'ping') THEN 'send' WHEN kind IN ('receive', 'peek') THEN 'receive' END;
 
 CREATE OR REPLACE TABLE message_cost AS
 WITH rows AS (
@@ -114,24 +138,30 @@ WITH rows AS (
         coalesce(sum(messages) FILTER (stage = 'syphon' AND kind = 'send'), 0)::HUGEINT AS carried
     FROM rows GROUP BY ALL
 ), received AS (
-    SELECT date, pairing, target, sum(charged)::HUGEINT AS operations, sum(nanos)::HUGEINT AS nanos
+    SELECT date, pairing, target, sum(charged)::HUGEINT AS operations, sum(nanos)::HUGEINT AS nanos,
+        sum(bytes)::HUGEINT AS bytes, sum(bandwidth_nanos)::HUGEINT AS bandwidth_nanos
     FROM rows WHERE way = 'shared' GROUP BY ALL
 ), split AS (
     SELECT *, coalesce(operations * carried // nullif(carried + straight, 0), 0) AS ops_back,
-        coalesce(nanos * carried // nullif(carried + straight, 0), 0) AS nanos_back
+        coalesce(nanos * carried // nullif(carried + straight, 0), 0) AS nanos_back,
+        coalesce(bytes * carried // nullif(carried + straight, 0), 0) AS bytes_back,
+        coalesce(bandwidth_nanos * carried // nullif(carried + straight, 0), 0) AS bandwidth_back
     FROM received JOIN sent USING (date, pairing, target)
 ), parts AS (
     SELECT date, pairing, way, CASE WHEN kind IN ('send', 'schedule') AND stage <> 'syphon' THEN messages ELSE 0 END AS messages,
-        charged AS operations, nanos FROM rows WHERE way <> 'shared'
-    UNION ALL SELECT date, pairing, 'backlog', 0, ops_back, nanos_back FROM split
-    UNION ALL SELECT date, pairing, 'direct', 0, operations - ops_back, nanos - nanos_back FROM split
+        charged AS operations, nanos, bytes, bandwidth_nanos FROM rows WHERE way <> 'shared'
+    UNION ALL SELECT date, pairing, 'backlog', 0, ops_back, nanos_back, bytes_back, bandwidth_back FROM split
+    UNION ALL SELECT date, pairing, 'direct', 0, operations - ops_back, nanos - nanos_back, bytes - bytes_back,
+        bandwidth_nanos - bandwidth_back FROM split
 ), summed AS (
     SELECT date, pairing, way, sum(messages)::BIGINT AS messages, sum(operations)::BIGINT AS operations,
-        sum(nanos)::BIGINT AS nanos FROM parts GROUP BY ALL
+        sum(nanos)::BIGINT AS nanos, sum(bytes)::BIGINT AS bytes, sum(bandwidth_nanos)::BIGINT AS bandwidth_nanos
+    FROM parts GROUP BY ALL
 )
-SELECT pairing, way, messages, operations, nanos, operations::DOUBLE / nullif(messages, 0) AS operations_per_message,
-    nanos::DOUBLE / nullif(messages, 0) AS nanos_per_message, date
-FROM summed WHERE messages > 0 OR operations > 0;
+SELECT pairing, way, messages, operations, nanos, bytes, bandwidth_nanos,
+    operations::DOUBLE / nullif(messages, 0) AS operations_per_message,
+    (nanos + bandwidth_nanos)::DOUBLE / nullif(messages, 0) AS nanos_per_message, date
+FROM summed WHERE messages > 0 OR operations > 0 OR bytes > 0;
 
 CREATE OR REPLACE TABLE client_vs_broker AS
 WITH both_sides AS (SELECT date, namespace FROM usage GROUP BY ALL HAVING count(DISTINCT metered_by) = 2
@@ -307,6 +337,12 @@ class Duck:
     def make(self, files: Iterable[Path], plan: Plan) -> None:
         """Make all tables."""
         self.connection.execute(_charge(plan))
+        self.connection.execute(
+            "CREATE OR REPLACE TABLE bandwidth (direction TEXT, at_stage TEXT, nanos_per_gb HUGEINT)"
+        )
+        for price in plan.bandwidth:
+            given = [price.direction.value, price.stage.value, price.nanos_per_gb]
+            self.connection.execute("INSERT INTO bandwidth VALUES (?, ?, ?)", given)
         names = [str(file) for file in files]
         silver = _SILVER.format(files=names, columns=_COLUMNS, kinds=tuple(_KINDS))
         for statements in (silver, _COSTS, _BACKLOG, _AVAILABILITY):

@@ -142,7 +142,15 @@ class World:
                 elif outage.entity in under_way and under_way[outage.entity] is outage and minute > outage.began + 1:
                     rest = ',"detail":"ServiceBusConnectionError"'
                     yield self.line(
-                        at, f"app-{number}", PRIMARY, outage.entity, "ping", "ping", outcome="failed", rest=rest
+                        at,
+                        f"app-{number}",
+                        PRIMARY,
+                        outage.entity,
+                        "ping",
+                        "ping",
+                        outcome="failed",
+                        size=150,
+                        rest=rest,
                     )
 
     def _sends(self, stamp: str, minute: int, under_way: dict[str, Outage]) -> Iterator[str]:
@@ -189,11 +197,12 @@ class World:
                 self._metered[entity, "send"] += count
                 dead = 1 if count > 1 and second == 50 else 0
                 yield self.line(
-                    at, "syphon", SECONDARY, path, "receive", "syphon", messages=count, operations=count, rest=oldest
-                )
+                    at, "syphon", SECONDARY, path, "receive", "syphon",
+                    messages=count, operations=count, size=count * 950, rest=oldest,
+                )  # fmt: skip
                 yield self.line(
                     f"{at}1", "syphon", PRIMARY, entity, "send", "syphon",
-                    messages=count - dead, operations=count - dead, rest=home,
+                    messages=count - dead, operations=count - dead, size=(count - dead) * 900, rest=home,
                 )  # fmt: skip
                 yield self.line(
                     f"{at}2",
@@ -204,6 +213,7 @@ class World:
                     "syphon",
                     messages=count - dead,
                     operations=count - dead,
+                    size=(count - dead) * 900,
                 )
                 if dead:
                     yield self.line(f"{at}3", "syphon", SECONDARY, path, "dead-letter", "syphon", messages=1, rest=home)
@@ -213,8 +223,9 @@ class World:
             more = self.random.randrange(3)
             sent = max(1, count + more)
             yield self.line(
-                at, "SBSender-1", PRIMARY, entity.lower(), kind, "direct", messages=sent, operations=sent, by="broker"
-            )
+                at, "SBSender-1", PRIMARY, entity.lower(), kind, "direct",
+                messages=sent, operations=sent, size=sent * 870 + 1, by="broker",
+            )  # fmt: skip
             yield self.line(
                 at,
                 "SBReceiver-1",
@@ -224,6 +235,7 @@ class World:
                 "direct",
                 messages=sent,
                 operations=sent,
+                size=sent * 870,
                 by="broker",
             )
         self._metered.clear()

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from pairbus.cli.parsing import duration, size
 from pairbus.cli.terminal import console, line
+from pairbus.core.charging import GB
 from pairbus.errors import OptionError, PricesError
 
 if TYPE_CHECKING:
@@ -45,11 +46,14 @@ def cost(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
-    """Forecast operations and money of a pairing, by stage.
+    """Forecast operations, bytes and money of a pairing, by stage.
 
     Every operation at a broker counts: a message that goes straight costs two (send, receive), one that goes by way
     of the backlog four (send to the backlog, receive from it, send to the primary, receive from the primary). A
     message counts once for each 64 KB or part of it. An idle syphon costs one receive per backlog queue and 15 minutes.
+
+    The bytes of messages count at every stage, where they leave a region: what is sent leaves the client's, what is
+    received leaves the namespace's. The price list has a price per GB for each stage; within a region it is zero.
 
     Examples:
     `pairbus cost --backlog-queues 10 --days 30` tells what an idle pairing costs.
@@ -112,16 +116,21 @@ def _as_json(scenario: "Scenario", result: "Forecast") -> dict[str, Any]:
         "idle_receives": result.idle_receives,
         "parked_messages": result.parked_messages,
         "operations": result.operations,
+        "bytes": result.bytes,
         "stages": {
             stage.value: {
                 "operations": {kind.value: count for kind, count in cost.operations.items()},
                 "total": cost.total,
                 "cost": _money(cost.nanos),
+                "bytes": {kind.value: size for kind, size in cost.bytes.items()},
+                "total_bytes": cost.total_bytes,
+                "bandwidth_cost": _money(cost.bandwidth_nanos),
             }
             for stage, cost in result.stages.items()
         },
         "base_charge": _money(result.base_nanos),
         "operations_charge": _money(result.charge_nanos),
+        "bandwidth_charge": _money(result.bandwidth_nanos),
         "total": _money(result.total_nanos),
     }
 
@@ -133,8 +142,17 @@ def _print(terminal: Console, scenario: "Scenario", result: "Forecast") -> None:
     table.add_column("what")
     table.add_column("operations", f"{result.operations:,}", justify="right")
     table.add_column(plan.currency, f"{result.charge_nanos / 1e9:,.2f}", justify="right")
+    table.add_column("GB", f"{result.bytes / GB:,.3f}", justify="right")
+    table.add_column(plan.currency, f"{result.bandwidth_nanos / 1e9:,.2f}", justify="right")
     for stage, cost in result.stages.items():
-        table.add_row(stage.value, MEANING[stage.value], f"{cost.total:,}", f"{cost.nanos / 1e9:,.2f}")
+        table.add_row(
+            stage.value,
+            MEANING[stage.value],
+            f"{cost.total:,}",
+            f"{cost.nanos / 1e9:,.2f}",
+            f"{cost.total_bytes / GB:,.3f}",
+            f"{cost.bandwidth_nanos / 1e9:,.2f}",
+        )
     terminal.print(table)
     terminal.print(
         line(
@@ -144,7 +162,8 @@ def _print(terminal: Console, scenario: "Scenario", result: "Forecast") -> None:
         )
     )
     terminal.print(
-        f"{_included(plan)} operations a month are included in the base charge. List prices as of "
-        f"{plan.as_of}; replace them with --prices. Settlements are not counted.",
+        f"{_included(plan)} operations a month are included in the base charge. GB are those of messages that are sent "
+        f"or received; within a region they cost nothing. List prices as of {plan.as_of}; replace them with --prices. "
+        "Settlements are not counted.",
         style="dim",
     )

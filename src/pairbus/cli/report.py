@@ -15,6 +15,7 @@ from rich.table import Table
 from pairbus.cli.cost import MEANING, read_plan
 from pairbus.cli.running import say_error
 from pairbus.cli.terminal import console, line
+from pairbus.core.charging import GB
 from pairbus.extras import require
 
 if TYPE_CHECKING:
@@ -152,9 +153,19 @@ def _print(terminal: Console, facts: "Facts") -> None:
     costs.add_column("operations", f"{sum(row['operations'] for row in facts.stages.values()):,}", justify="right")
     costs.add_column("charged", f"{sum(row['charged'] for row in facts.stages.values()):,}", justify="right")
     costs.add_column(plan.currency, f"{facts.charge_nanos / 1e9:,.4f}", justify="right")
+    costs.add_column("GB", f"{facts.bytes / GB:,.6f}", justify="right")
+    costs.add_column(plan.currency, f"{facts.bandwidth_nanos / 1e9:,.4f}", justify="right")
     for name, row in sorted(facts.stages.items()):
         what = {**MEANING, "setup": "making sure of the backlog queues, looks"}[name]
-        costs.add_row(name, what, f"{row['operations']:,}", f"{row['charged']:,}", f"{row['nanos'] / 1e9:,.4f}")
+        costs.add_row(
+            name,
+            what,
+            f"{row['operations']:,}",
+            f"{row['charged']:,}",
+            f"{row['nanos'] / 1e9:,.4f}",
+            f"{row['bytes'] / GB:,.6f}",
+            f"{row['bandwidth_nanos'] / 1e9:,.4f}",
+        )
     terminal.print(costs)
     if facts.outages:
         shown = Table(title=f"Outages: {facts.outage_count:,}", title_justify="left")

@@ -1,16 +1,20 @@
-"""What a pairing will cost, without a ledger: operations and money by stage (K2, K3)."""
+"""What a pairing will cost, without a ledger: operations, bytes and money by stage (K2, K3)."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 
+from pairbus.core.charging import charged_operations, transferred_bytes
 from pairbus.core.ledger import Kind, Stage, operations
 from pairbus.core.pricing import HOURS_PER_DAY, MONTH_DAYS, Plan, share
 from pairbus.errors import OptionError
 
 LONG_POLL = 15 * 60
 """How long one receive of an idle syphon lasts, in seconds (Y2)."""
+
+PING_BYTES = 150
+"""About how many bytes a ping has: an empty message with an id, a content type and a time to live."""
 
 _HOUR = 3600
 
@@ -54,15 +58,27 @@ _AT_LEAST_ONE = frozenset({"days", "backlog_queues", "clients", "entities", "pin
 
 @dataclass(frozen=True, slots=True)
 class StageCost:
-    """Operations and money of one stage."""
+    """Operations, bytes and money of one stage.
+
+    :ivar nanos: what the operations cost.
+    :ivar bytes: how many bytes are transferred by operations of each kind.
+    :ivar bandwidth_nanos: what these cost.
+    """
 
     operations: Mapping[Kind, int]
     nanos: int
+    bytes: Mapping[Kind, int]
+    bandwidth_nanos: int
 
     @property
     def total(self) -> int:
         """All operations of the stage."""
         return sum(self.operations.values())
+
+    @property
+    def total_bytes(self) -> int:
+        """All bytes of the stage."""
+        return sum(self.bytes.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +88,7 @@ class Forecast:
     :ivar parked_messages: how many messages go by way of the backlog.
     :ivar base_nanos: the plan's base charge, once for the subscription.
     :ivar charge_nanos: what the operations cost beyond the free quota.
+    :ivar bandwidth_nanos: what the bytes cost that leave a region.
     """
 
     plan: Plan
@@ -79,6 +96,7 @@ class Forecast:
     parked_messages: int
     base_nanos: int
     charge_nanos: int
+    bandwidth_nanos: int
 
     @property
     def operations(self) -> int:
@@ -86,9 +104,14 @@ class Forecast:
         return sum(stage.total for stage in self.stages.values())
 
     @property
+    def bytes(self) -> int:
+        """All bytes that are transferred."""
+        return sum(stage.total_bytes for stage in self.stages.values())
+
+    @property
     def total_nanos(self) -> int:
-        """The base charge and the operations."""
-        return self.base_nanos + self.charge_nanos
+        """The base charge, the operations and the bandwidth."""
+        return self.base_nanos + self.charge_nanos + self.bandwidth_nanos
 
     @property
     def idle_receives(self) -> int:
@@ -97,27 +120,48 @@ class Forecast:
 
 
 def forecast(scenario: Scenario, plan: Plan) -> Forecast:
-    """Count a scenario's operations and price them, month by month."""
+    """Count a scenario's operations and bytes and price them, month by month."""
     counts, parked = _count(scenario)
-    totals = [sum(kinds.values()) for kinds in counts.values()]
+    operations_of = {
+        stage: {kind: charged_operations(kind, count * _each(kind, scenario)) for kind, count in kinds.items()}
+        for stage, kinds in counts.items()
+    }
+    bytes_of = {
+        stage: {kind: transferred_bytes(kind, count * _size(kind, scenario)) for kind, count in kinds.items()}
+        for stage, kinds in counts.items()
+    }
+    totals = [sum(kinds.values()) for kinds in operations_of.values()]
     charge = _charge(plan, sum(totals), scenario.days)
-    nanos = share(charge, totals)
+    stages = {
+        stage: StageCost(
+            MappingProxyType(operations_of[stage]),
+            nanos,
+            MappingProxyType(bytes_of[stage]),
+            sum(plan.bandwidth_charge(stage, kind, size) for kind, size in bytes_of[stage].items()),
+        )
+        for stage, nanos in zip(counts, share(charge, totals), strict=True)
+    }
     return Forecast(
         plan,
-        MappingProxyType(
-            {
-                stage: StageCost(MappingProxyType(kinds), cost)
-                for (stage, kinds), cost in zip(counts.items(), nanos, strict=True)
-            }
-        ),
+        MappingProxyType(stages),
         parked,
         plan.base_charge(scenario.days),
         charge,
+        sum(cost.bandwidth_nanos for cost in stages.values()),
     )
 
 
+def _each(kind: Kind, scenario: Scenario) -> int:
+    """How many operations one of a kind is charged as."""
+    return operations([_size(kind, scenario)])
+
+
+def _size(kind: Kind, scenario: Scenario) -> int:
+    return {Kind.PING: PING_BYTES, Kind.EMPTY_RECEIVE: 0}.get(kind, scenario.message_bytes)
+
+
 def _count(scenario: Scenario) -> tuple[dict[Stage, dict[Kind, int]], int]:
-    each = operations([scenario.message_bytes])
+    """Count messages, pings and empty receives, and tell how many messages are parked."""
     messages = scenario.messages_per_day * scenario.days
     outages = scenario.outages_per_month * scenario.days / MONTH_DAYS
     engaged = max(0.0, scenario.outage_seconds - scenario.failover_interval)
@@ -131,11 +175,11 @@ def _count(scenario: Scenario) -> tuple[dict[Stage, dict[Kind, int]], int]:
     polls = scenario.days * HOURS_PER_DAY * _HOUR // LONG_POLL
     counts = {
         Stage.DIRECT: {
-            Kind.SEND: (messages - parked) * each,
-            Kind.RECEIVE: (messages - parked + carried) * each * scenario.subscriptions,
+            Kind.SEND: messages - parked,
+            Kind.RECEIVE: (messages - parked + carried) * scenario.subscriptions,
         },
-        Stage.PARK: {Kind.SEND: parked * each},
-        Stage.SYPHON: {Kind.RECEIVE: carried * each, Kind.SEND: carried * each},
+        Stage.PARK: {Kind.SEND: parked},
+        Stage.SYPHON: {Kind.RECEIVE: carried, Kind.SEND: carried},
         Stage.PING: {Kind.PING: pings},
         Stage.IDLE: {Kind.EMPTY_RECEIVE: polls * scenario.backlog_queues * scenario.syphons},
     }

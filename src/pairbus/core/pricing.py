@@ -1,4 +1,4 @@
-"""Operations to money (K2, K3). Prices are data; money is whole nano-units of a currency."""
+"""Operations and bytes to money (K2, K3). Prices are data; money is whole nano-units of a currency."""
 
 import itertools
 import re
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, cast
 
+from pairbus.core.charging import GB, Direction, direction_of
+from pairbus.core.ledger import Kind, Stage
 from pairbus.errors import PricesError
 
 NANOS = 1_000_000_000
@@ -27,14 +29,27 @@ class Tier:
 
 
 @dataclass(frozen=True, slots=True)
+class BandwidthPrice:
+    """What a GB costs that is transferred in one direction at one stage (K2)."""
+
+    direction: Direction
+    stage: Stage
+    nanos_per_gb: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """What a namespace costs."""
+    """What a namespace costs.
+
+    :ivar bandwidth: prices of bytes that leave a region; directions and stages that are not in it cost nothing.
+    """
 
     name: str
     currency: str
     as_of: date
     base_nanos_per_hour: int
     tiers: tuple[Tier, ...]
+    bandwidth: tuple[BandwidthPrice, ...] = ()
 
     @property
     def included_operations(self) -> int | None:
@@ -64,6 +79,16 @@ class Plan:
             nanos_times_million += max(0, end - start) * tier.nanos_per_million
             start = max(start, end)
         return nanos_times_million // _MILLION
+
+    def nanos_per_gb(self, stage: Stage, kind: Kind) -> int:
+        """Return the price of a GB that operations of this kind transfer at this stage; 0 if they transfer none."""
+        direction = direction_of(kind)
+        prices = (price for price in self.bandwidth if (price.direction, price.stage) == (direction, stage))
+        return next((price.nanos_per_gb for price in prices), 0)
+
+    def bandwidth_charge(self, stage: Stage, kind: Kind, size: int) -> int:
+        """Return what so many bytes of operations of this kind cost at this stage, rounded down to a nano-unit."""
+        return size * self.nanos_per_gb(stage, kind) // GB
 
     def base_charge(self, days: int) -> int:
         """Return the base charge for so many days, in nano-units."""
@@ -96,7 +121,7 @@ def parse_prices(text: str) -> dict[str, Plan]:
 
 def _plan(name: str, plan: Mapping[str, Any]) -> Plan:
     where = f"plans.{name}"
-    _check_keys(plan, where, ("currency", "as_of", "base_per_hour", "tiers"))
+    _check_keys(plan, where, ("currency", "as_of", "base_per_hour", "tiers", "bandwidth_per_gb"))
     currency, as_of, tiers = plan.get("currency"), plan.get("as_of"), plan.get("tiers")
     if not isinstance(currency, str) or not currency:
         raise PricesError(f'{where}.currency is {currency!r}; write a currency\'s name, such as "USD"')
@@ -110,6 +135,7 @@ def _plan(name: str, plan: Mapping[str, Any]) -> Plan:
         as_of,
         _nanos(plan.get("base_per_hour", "0"), f"{where}.base_per_hour"),
         _tiers(cast("Sequence[object]", tiers), f"{where}.tiers"),
+        _bandwidth(_table(plan.get("bandwidth_per_gb", {}), f"{where}.bandwidth_per_gb"), f"{where}.bandwidth_per_gb"),
     )
 
 
@@ -127,6 +153,20 @@ def _tiers(entries: Sequence[object], where: str) -> tuple[Tier, ...]:
         tiers.append(Tier(up_to, _nanos(tier.get("per_million"), f"{here}.per_million")))
         reached = up_to or reached
     return tuple(tiers)
+
+
+def _bandwidth(directions: Mapping[str, Any], where: str) -> tuple[BandwidthPrice, ...]:
+    _check_keys(directions, where, [direction.value for direction in Direction])
+    prices: list[BandwidthPrice] = []
+    for name, stages in directions.items():
+        here = f"{where}.{name}"
+        table = _table(stages, here)
+        _check_keys(table, here, [stage.value for stage in Stage])
+        prices += [
+            BandwidthPrice(Direction(name), Stage(stage), _nanos(price, f"{here}.{stage}"))
+            for stage, price in table.items()
+        ]
+    return tuple(prices)
 
 
 def _table(value: object, where: str) -> Mapping[str, Any]:

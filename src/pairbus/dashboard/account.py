@@ -1,4 +1,4 @@
-"""What the ledger adds up to: messages per second, and operations and money of the month. Pure.
+"""What the ledger adds up to: messages per second, and operations, bytes and money of the month. Pure.
 
 A ledger may have been written by clients, by brokers, or by both, which then tell of the same operations twice. Clients
 know at which stage of its way a message is, so rates are theirs if there are any; brokers see every client, those
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
+from pairbus.core.charging import charged_operations, transferred_bytes
 from pairbus.core.ledger import Kind, MeteredBy, Outcome, Record, Stage
 from pairbus.core.pricing import Plan, share
 from pairbus.dashboard.health import Heard, Voices
@@ -18,8 +19,6 @@ from pairbus.dashboard.health import Heard, Voices
 _REMEMBERED: Final = 50_000
 """Ids of records that are remembered, so that one which was written twice counts once."""
 _SENDS: Final = frozenset({Kind.SEND, Kind.SCHEDULE})
-_FREE: Final = frozenset({Kind.COMPLETE, Kind.ABANDON, Kind.DEFER, Kind.DEAD_LETTER, Kind.RENEW, Kind.TURN})
-"""Settlements are metered and not charged (ADR 0012); a turn is no operation."""
 _SYPHONS: Final = frozenset({Stage.SYPHON, Stage.IDLE})
 
 
@@ -73,11 +72,17 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class StageCost:
-    """Operations and money of one stage."""
+    """Operations, bytes and money of one stage.
+
+    :ivar nanos: what the operations cost.
+    :ivar bytes: what was transferred, and left a region where the plan has a price for it.
+    """
 
     stage: Stage
     operations: int
     nanos: int
+    bytes: int
+    bandwidth_nanos: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +105,19 @@ class Costs:
         return sum(stage.operations for stage in self.stages)
 
     @property
+    def bytes(self) -> int:
+        """All that was transferred."""
+        return sum(stage.bytes for stage in self.stages)
+
+    @property
+    def bandwidth_nanos(self) -> int:
+        """What these bytes cost."""
+        return sum(stage.bandwidth_nanos for stage in self.stages)
+
+    @property
     def nanos(self) -> int:
-        """What the operations cost."""
-        return sum(stage.nanos for stage in self.stages)
+        """What the operations and the bytes cost."""
+        return sum(stage.nanos for stage in self.stages) + self.bandwidth_nanos
 
 
 class Account:
@@ -121,6 +136,7 @@ class Account:
             side: {window.step: {} for window in WINDOWS} for side in MeteredBy
         }
         self._operations: defaultdict[tuple[MeteredBy, str, str], Counter[Stage]] = defaultdict(Counter)
+        self._bytes: defaultdict[tuple[MeteredBy | None, str], Counter[tuple[Stage, Kind]]] = defaultdict(Counter)
 
     def take(self, heard: Iterable[Heard]) -> None:
         """Take records, in the order in which they were written."""
@@ -138,12 +154,20 @@ class Account:
             self.voices.take(each)
             if record.stage in _SYPHONS and (self.syphon_seen is None or record.at > self.syphon_seen):
                 self.syphon_seen = record.at
-            if record.outcome is not Outcome.FAILED and record.kind not in _FREE:
-                counts = self._operations[record.metered_by, _month(record.at), record.namespace]
-                counts[record.stage] += record.operations
+            if record.outcome is not Outcome.FAILED:
+                self._charge(record)
             flow = _flow(record)
             if flow is not None:
                 self._count(record, flow)
+
+    def _charge(self, record: Record) -> None:
+        month = _month(record.at)
+        charged = charged_operations(record.kind, record.operations)
+        if charged:
+            self._operations[record.metered_by, month, record.namespace][record.stage] += charged
+        size = transferred_bytes(record.kind, record.bytes)
+        if size:
+            self._bytes[record.metered_by, month][record.stage, record.kind] += size
 
     def _count(self, record: Record, flow: Flow) -> None:
         second = int(record.at.timestamp())
@@ -172,7 +196,7 @@ class Account:
         return told or self._flows[MeteredBy.BROKER][step]
 
     def costs(self, now: datetime) -> Costs:
-        """Return operations and money of this month by stage."""
+        """Return operations, bytes and money of this month by stage."""
         month = _month(now)
         of_month = {key: counts for key, counts in self._operations.items() if key[1] == month}
         sides = {side for side, _, _ in of_month}
@@ -182,7 +206,15 @@ class Account:
         stages = [stage for stage in Stage if operations[stage]]
         weights = [operations[stage] for stage in stages]
         nanos = share(self.plan.charge(sum(weights)), weights)  # tiers are those of all namespaces together
-        costs = [StageCost(*each) for each in zip(stages, weights, nanos, strict=True)]
+        bandwidth: Counter[Stage] = Counter()
+        transferred: Counter[Stage] = Counter()
+        for (stage, kind), size in self._bytes.get((by, month), Counter[tuple[Stage, Kind]]()).items():
+            transferred[stage] += size
+            bandwidth[stage] += self.plan.bandwidth_charge(stage, kind, size)
+        costs = [
+            StageCost(stage, count, due, transferred[stage], bandwidth[stage])
+            for stage, count, due in zip(stages, weights, nanos, strict=True)
+        ]
         hours = (now - month_start(now)).total_seconds() / 3600
         base = round(self.plan.base_nanos_per_hour * hours) * len(of_side)
         return Costs(self.plan, by, tuple(costs), len(of_side), base)

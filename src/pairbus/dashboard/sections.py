@@ -12,7 +12,7 @@ from pairbus.dashboard.drawing import SERIES, chart, timeline
 from pairbus.dashboard.health import EntityHealth, Outage
 from pairbus.dashboard.snapshot import Look, Queue
 from pairbus.dashboard.view import Level, Notice, View
-from pairbus.dashboard.words import amount, clock, count, lasting, names, plural, rate, stamp
+from pairbus.dashboard.words import amount, clock, count, lasting, names, plural, rate, stamp, volume
 
 _STAGES: Final = {
     "direct": "the application's own traffic",
@@ -203,27 +203,29 @@ def _destinations(queue: Queue) -> str:
 
 
 def costs(given: Costs) -> str:
-    """Operations and money of the month."""
+    """Operations, bytes and money of the month."""
     if given.by is None:
-        return _empty("Nothing was counted this month.", "Operations and money are added up from the ledger.")
+        return _empty("Nothing was counted this month.", "Operations, bytes and money are added up from the ledger.")
     rows = "".join(
         f"<tr><th scope=row>{stage.stage.value} <small>{_STAGES[stage.stage.value]}</small></th>"
-        f"<td class=number>{count(stage.operations)}</td>"
-        f"<td class=number>{amount(stage.nanos)}</td></tr>"
+        f"<td class=number>{count(stage.operations)}</td><td class=number>{volume(stage.bytes)}</td>"
+        f"<td class=number>{amount(stage.nanos + stage.bandwidth_nanos)}</td></tr>"
         for stage in given.stages
     )
     rows += (
         f"<tr><th scope=row>base <small>{plural(given.namespaces, 'namespace')}, plan {escape(given.plan.name)}</small>"
-        f"</th><td></td><td class=number>{amount(given.base_nanos)}</td></tr>"
+        f"</th><td></td><td></td><td class=number>{amount(given.base_nanos)}</td></tr>"
         f"<tr class=total><th scope=row>together</th><td class=number>{count(given.operations)}</td>"
+        f"<td class=number>{volume(given.bytes)}</td>"
         f"<td class=number>{amount(given.nanos + given.base_nanos)}</td></tr>"
     )
     counted = {
         MeteredBy.BROKER: "Counted by the brokers, which see every client.",
-        MeteredBy.CLIENT: "Counted by the paired clients; what others do, receivers for example, is not in it.",
+        MeteredBy.CLIENT: "Counted by the clients that keep a ledger; what others do is not in it.",
     }[given.by]
-    return _table(("Stage", "#Operations", f"#{given.plan.currency}"), rows, "Operations and money") + (
-        f'<p class="small">{counted} Settlements, and what has failed, are not charged. '
+    return _table(("Stage", "#Operations", "#GB", f"#{given.plan.currency}"), rows, "Operations and money") + (
+        f'<p class="small">{counted} Settlements, and what has failed, are not charged. GB are those of messages that '
+        f"were sent or received, and cost {amount(given.bandwidth_nanos)}: within a region nothing. "
         f"List prices as of {given.plan.as_of}.</p>"
     )
 

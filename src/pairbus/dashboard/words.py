@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from pairbus.core.charging import GB
 from pairbus.core.pricing import NANOS
 
 _MINUTE: Final = 60
@@ -58,6 +59,12 @@ def amount(nanos: int) -> str:
     """Return an amount of money: to the cent, or to more digits if it is less than one."""
     digits = 2 if nanos == 0 or nanos >= NANOS // 100 else 6
     return f"{nanos / NANOS:,.{digits}f}"
+
+
+def volume(size: int) -> str:
+    """Return bytes in GB: to three digits, or to six if it is less than that."""
+    digits = 3 if size == 0 or size >= GB // 1000 else 6
+    return f"{size / GB:,.{digits}f}"
 
 
 def names(given: Sequence[str]) -> str:

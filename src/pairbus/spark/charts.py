@@ -11,6 +11,7 @@ from matplotlib import dates
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from pairbus.core.charging import GB
 from pairbus.spark.report import Curve
 
 # pyright: reportUnknownMemberType=false
@@ -108,13 +109,17 @@ def timeline_chart(outages: Sequence[Mapping[str, Any]], first: datetime, last: 
 
 
 def cost_chart(stages: Mapping[str, Mapping[str, int]], currency: str) -> str:
-    """Draw operations by stage, with what they cost beside them."""
+    """Draw operations by stage, with what they cost beside them, and what was transferred below."""
     names = sorted(stages, key=lambda name: stages[name]["charged"])
     with mpl.rc_context(_STYLE):
-        figure, axes = _figure(0.7 + 0.32 * len(names))
+        figure, axes = _figure(0.7 + 0.42 * len(names))
         values = [stages[name]["charged"] for name in names]
         bars = axes.barh(names, values, color=[_of_stage(name) for name in names], height=0.62)
-        labels = [f"{stages[name]['charged']:,} · {stages[name]['nanos'] / 1e9:,.4f} {currency}" for name in names]
+        labels = [
+            f"{stages[name]['charged']:,} · {stages[name]['nanos'] / 1e9:,.4f} {currency}\n"
+            f"{stages[name]['bytes'] / GB:,.6f} GB · {stages[name]['bandwidth_nanos'] / 1e9:,.4f} {currency}"
+            for name in names
+        ]
         axes.bar_label(bars, labels, fontsize=8, color=INK, padding=3)
         axes.set_xlim(0, max(values, default=1) * 1.75 or 1)
         axes.xaxis.set_visible(False)

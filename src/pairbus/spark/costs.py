@@ -1,37 +1,46 @@
 """Records to money (K2, K3): what was done each hour, what it cost, and what a message costs.
 
-The arithmetic is that of :mod:`pairbus.core.pricing`: whole numbers, and pieces that add up.
+What is charged is told by :mod:`pairbus.core.charging`. The arithmetic is that of :mod:`pairbus.core.pricing`: whole
+numbers, and pieces that add up. Bandwidth has no tiers and no quota, so that each row of an hour is priced by itself,
+rounded down to a nano-unit.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
+from pairbus.core import charging
 from pairbus.core.ledger import Kind, MeteredBy, Outcome, Stage
 from pairbus.core.pricing import Plan
 from pairbus.spark.ledger import NO_OPERATION
 from pairbus.spark.schemas import CLIENT_VS_BROKER, COST_HOURLY, MESSAGE_COST
 
-FREE: Final = tuple(
-    kind.value for kind in (Kind.COMPLETE, Kind.ABANDON, Kind.DEFER, Kind.DEAD_LETTER, Kind.RENEW)
-)  # ADR 0012: settlements are metered and not charged
+FREE: Final = tuple(sorted(kind.value for kind in charging.FREE))
+TRANSFERS: Final = tuple(kind.value for kind in Kind if charging.direction_of(kind) is not None)
 SENDS: Final = (Kind.SEND.value, Kind.SCHEDULE.value)
 
 _MILLION: Final = 1_000_000
 _EXACT: Final = "decimal(19,0)"
 """Two of these multiplied still fit."""
+_MEASURES: Final = ("messages", "operations", "bytes")
 _ORDER: Final = ("namespace", "entity", "client", "stage", "kind")
 _DIRECT, _BACKLOG, _UPKEEP, _OTHER = "direct", "backlog", "upkeep", "other"
 
 
 def usage_hourly(silver: DataFrame) -> DataFrame:
-    """Return what reached a broker, by the hour, as each side has metered it. What has failed costs nothing."""
+    """Return what reached a broker, by the hour, as each side has metered it. What has failed costs nothing.
+
+    Bytes are those that were transferred: a settlement's messages are not.
+    """
+    transferred = F.when(F.col("kind").isin(*TRANSFERS), F.col("bytes")).otherwise(0)
     return (
         silver.where((F.col("outcome") != Outcome.FAILED.value) & ~F.col("kind").isin(*NO_OPERATION))
+        .withColumn("bytes", transferred)
         .groupBy("date", F.date_trunc("hour", "at").alias("hour"), "metered_by", "outcome", "pairing", *_ORDER)
-        .agg(F.sum("messages").alias("messages"), F.sum("operations").alias("operations"))
+        .agg(*(F.sum(measure).alias(measure) for measure in _MEASURES))
     )
 
 
@@ -41,6 +50,10 @@ def counted_once(usage: DataFrame) -> DataFrame:
     In an hour in which a namespace's broker has metered, what it says is what is charged. The clients' records say who
     it was, and at which stage: those of operations that they know to be done are taken first, then those of which they
     do not know, as far as the broker's number goes; the rest of it is the broker's.
+
+    Both meters tell of the same bytes with small differences, since clients do not encode a message to weigh it. So the
+    broker's bytes go with the operations, to those sure, in doubt and left; among each of these they are shared out by
+    the bytes that were metered there.
     """
     by_broker = F.col("metered_by") == MeteredBy.BROKER.value
     doubtful = F.col("outcome") == Outcome.UNKNOWN.value
@@ -50,39 +63,46 @@ def counted_once(usage: DataFrame) -> DataFrame:
         "turn": F.when(by_broker, 2).when(doubtful, 1).otherwise(0),
         "has_broker": F.max(by_broker).over(Window.partitionBy("date", "hour", "namespace")),
     })  # fmt: skip
-    measures = ("operations", "messages")
     totals = {
         f"{measure}_{number}": F.sum(F.when(turn == number, F.col(measure)).otherwise(0))
-        for measure in measures
+        for measure in _MEASURES
         for number in range(3)
     }
     rows = rows.withColumns({name: total.over(Window.partitionBy(*same)) for name, total in totals.items()})
     due: dict[str, Column] = {}
-    for measure in measures:
+    for measure in ("messages", "operations"):
         sure, doubted, broker = (F.col(f"{measure}_{number}") for number in range(3))
         sure = F.when(has_broker, F.least(sure, broker)).otherwise(sure)
         left = broker - sure
         doubted = F.when(has_broker, F.least(doubted, left)).otherwise(doubted)
         due[f"{measure}_due"] = F.when(turn == 0, sure).when(turn == 1, doubted).otherwise(left - doubted)
-    shared = {measure: (measure, f"{measure}_due") for measure in measures}
+        due[f"{measure}_before"] = F.when(turn == 0, 0).when(turn == 1, sure).otherwise(sure + doubted)
+    own = F.when(turn == 0, F.col("bytes_0")).when(turn == 1, F.col("bytes_1")).otherwise(F.col("bytes_2"))
+    rows = rows.withColumns(due).withColumns({
+        "bytes_due": F.when(has_broker, _with_operations("bytes_2")).otherwise(own),
+        "bytes_weight": F.when(own > 0, F.col("bytes")).otherwise(F.col("operations")),
+    })  # fmt: skip
+    shared = {"messages": ("messages", "messages_due"), "operations": ("operations", "operations_due")}
+    shared["bytes"] = "bytes_weight", "bytes_due"
     return (
-        _shared(rows.withColumns(due), shared, [*same, "turn"], ["client", "stage"])
-        .where("operations > 0 OR messages > 0")
+        _shared(rows, shared, [*same, "turn"], ["client", "stage"])
+        .where(" OR ".join(f"{measure} > 0" for measure in _MEASURES))
         .groupBy("date", "hour", "pairing", *_ORDER)
-        .agg(F.sum("messages").alias("messages"), F.sum("operations").alias("operations"))
+        .agg(*(F.sum(measure).alias(measure) for measure in _MEASURES))
     )
 
 
 def cost_hourly(counted: DataFrame, plan: Plan, before: DataFrame | None = None) -> DataFrame:
-    """Return operations and money by the hour, from what :func:`counted_once` has counted.
+    """Return operations, bytes and money by the hour, from what :func:`counted_once` has counted.
 
     Tiers and the free quota are those of the month and of all namespaces together, as they are charged. An hour's
-    charge is shared out by operations.
+    charge is shared out by operations. Bytes are priced by direction and stage.
 
     :param before: the charged operations of earlier days, by ``month``, where ``counted`` does not begin with one.
     """
     free = F.col("kind").isin(*FREE)
     rows = counted.withColumn("charged", F.when(free, 0).otherwise(F.col("operations")))
+    rows = rows.withColumn("bandwidth_nanos", _bandwidth_charge(plan))
     month = F.trunc("hour", "month")
     hours = rows.groupBy("date", "hour", month.alias("month")).agg(F.sum("charged").alias("in_hour"))
     hours = hours.withColumn("earlier", F.lit(0)) if before is None else _with_earlier(hours, before)
@@ -118,31 +138,30 @@ def message_cost(costs: DataFrame) -> DataFrame:
             F.sum(F.when(send & ~syphoned, F.col("messages")).otherwise(0)).alias("messages"),
             F.sum(F.when(syphoned, F.col("messages")).otherwise(0)).alias("syphoned"),
             F.sum("charged").alias("operations"),
-            F.sum("nanos").alias("nanos"),
+            *(F.sum(measure).alias(measure) for measure in ("nanos", "bytes", "bandwidth_nanos")),
         )
     )
     entity = Window.partitionBy(*day)
     straight = F.sum(F.when(F.col("way") == _DIRECT, F.col("messages")).otherwise(0)).over(entity)
     received = rows.withColumn("carried", F.sum("syphoned").over(entity)).withColumn("straight", straight)
+    shared = ("operations", "nanos", "bytes", "bandwidth_nanos")
     parts = [
-        received.where("way IS NOT NULL").select("date", "pairing", "way", "messages", "operations", "nanos"),
+        received.where("way IS NOT NULL").select("date", "pairing", "way", "messages", *shared),
         *(
             received.where("way IS NULL").select(
                 "date", "pairing", F.lit(part).alias("way"), F.lit(0).alias("messages"),
-                _part(part, "operations").alias("operations"), _part(part, "nanos").alias("nanos"),
+                *(_part(part, measure).alias(measure) for measure in shared),
             )
             for part in (_DIRECT, _BACKLOG)
         ),
     ]  # fmt: skip
     total = parts[0].unionByName(parts[1]).unionByName(parts[2])
-    per_way = total.groupBy("date", "pairing", "way").agg(
-        *(F.sum(name).alias(name) for name in ("messages", "operations", "nanos"))
-    )
+    per_way = total.groupBy("date", "pairing", "way").agg(*(F.sum(name).alias(name) for name in ("messages", *shared)))
     some = F.when(F.col("messages") > 0, F.col("messages"))
     return (
-        per_way.where("messages > 0 OR operations > 0")
+        per_way.where("messages > 0 OR operations > 0 OR bytes > 0")
         .withColumn("operations_per_message", F.col("operations") / some)
-        .withColumn("nanos_per_message", F.col("nanos") / some)
+        .withColumn("nanos_per_message", (F.col("nanos") + F.col("bandwidth_nanos")) / some)
         .select(*MESSAGE_COST.columns)
     )
 
@@ -196,6 +215,13 @@ def _divided(total: Column, part: Column, whole: Column) -> Column:
     return F.call_function("div", total.cast(_EXACT) * part.cast(_EXACT), whole.cast(_EXACT))
 
 
+def _with_operations(measure: str) -> Column:
+    """What of the broker's total goes with the operations that are due to these rows; the parts add up."""
+    reached, all_of_them = F.col("operations_before") + F.col("operations_due"), F.col("operations_2")
+    first, last = (_divided(F.col(measure), at, all_of_them) for at in (F.col("operations_before"), reached))
+    return F.when(all_of_them > 0, last - first).otherwise(0)
+
+
 def _part(way: str, measure: str) -> Column:
     carried, all_sent = F.col("carried"), F.col("carried") + F.col("straight")
     backlog = F.when(all_sent > 0, _divided(F.col(measure), carried, all_sent)).otherwise(0)
@@ -205,6 +231,18 @@ def _part(way: str, measure: str) -> Column:
 def _with_earlier(hours: DataFrame, before: DataFrame) -> DataFrame:
     earlier = before.select("month", F.col("charged").alias("earlier"))
     return hours.join(F.broadcast(earlier), "month", "left").fillna(0, ["earlier"])
+
+
+def _bandwidth_charge(plan: Plan) -> Column:
+    """What a row's bytes cost, as :meth:`pairbus.core.pricing.Plan.bandwidth_charge`."""
+    price = F.lit(0)
+    for stage, kind in itertools.product(Stage, Kind):
+        nanos = plan.nanos_per_gb(stage, kind)
+        if nanos:
+            here = (F.col("stage") == stage.value) & (F.col("kind") == kind.value)
+            price = F.when(here, F.lit(nanos)).otherwise(price)
+    total = F.col("bytes").cast(_EXACT) * price.cast("decimal(18,0)")
+    return F.call_function("div", total, F.lit(charging.GB).cast("decimal(10,0)"))
 
 
 def _charge(plan: Plan, operations: Column) -> Column:

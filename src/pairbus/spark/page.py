@@ -7,6 +7,7 @@ from importlib import resources
 from string import Template
 from typing import Any, Final
 
+from pairbus.core.charging import GB
 from pairbus.spark.charts import cost_chart, drain_chart, outage_chart, timeline_chart
 from pairbus.spark.report import SHOWN_ENTITIES, SHOWN_OUTAGES, Facts
 
@@ -57,6 +58,11 @@ def duration(microseconds: int | None) -> str:
     return f"{hours} h {rest // 60} min" if hours else f"{rest // 60} min {rest % 60} s"
 
 
+def gigabytes(size: int) -> str:
+    """Write how much was transferred."""
+    return f"{size / GB:,.{3 if size == 0 or size >= GB // 1000 else 6}f} GB"
+
+
 def _figures(facts: Facts) -> Iterable[tuple[str, str]]:
     totals = facts.totals
     yield percent(totals["with_pairing"]), "of messages accepted, with pairing"
@@ -65,6 +71,10 @@ def _figures(facts: Facts) -> Iterable[tuple[str, str]]:
     yield f"{facts.left:,}", "still in the backlog"
     yield f"{facts.outage_count:,}", "outage" if facts.outage_count == 1 else "outages"
     yield f"{facts.charge_nanos / 1e9:,.4f} {escape(facts.plan.currency)}", "for operations, beyond the free quota"
+    yield (
+        f"{facts.bandwidth_nanos / 1e9:,.4f} {escape(facts.plan.currency)}",
+        f"for {gigabytes(facts.bytes)} transferred",
+    )
     yield f"{facts.base_nanos / 1e9:,.2f} {escape(facts.plan.currency)}", "base charge for these days"
     yield f"{facts.records:,}", "records in the ledger"
 
@@ -112,7 +122,7 @@ def _charts(facts: Facts) -> Iterable[tuple[str, str, str]]:
         )
     yield (
         "Cost by stage",
-        "Charged operations, and what they cost beyond the free quota.",
+        "Charged operations, and what they cost beyond the free quota; bytes of messages, and what they cost.",
         cost_chart(facts.stages, facts.plan.currency),
     )
 
@@ -148,9 +158,9 @@ def _tables(facts: Facts) -> Iterable[tuple[str, str, str]]:
         )
     yield (
         "What a message costs",
-        "Operations that are charged, by the way that messages went.",
+        "Operations that are charged, and bytes, by the way that messages went.",
         _table(
-            ["way", "messages", "operations", "a message", facts.plan.currency],
+            ["way", "messages", "operations", "a message", facts.plan.currency, "transferred", facts.plan.currency],
             [
                 [
                     escape(_WAYS[row["way"]]),
@@ -158,6 +168,8 @@ def _tables(facts: Facts) -> Iterable[tuple[str, str, str]]:
                     f"{row['operations']:,}",
                     f"{row['operations'] / row['messages']:.2f}" if row["messages"] else _NONE,
                     f"{row['nanos'] / 1e9:,.4f}",
+                    gigabytes(row["bytes"]),
+                    f"{row['bandwidth_nanos'] / 1e9:,.4f}",
                 ]
                 for row in facts.ways
             ],

@@ -51,7 +51,7 @@ class Facts:
     """What the tables say, small enough for a page.
 
     :ivar dropped: records that found no room in the ledger, by what it says itself (ADR 0017).
-    :ivar stages: ``operations``, ``charged`` and ``nanos`` by stage.
+    :ivar stages: ``operations``, ``charged``, ``nanos``, ``bytes`` and ``bandwidth_nanos`` by stage.
     :ivar ways: rows of ``message_cost``, summed over all days.
     :ivar outages: rows of ``outages``, the latest first.
     :ivar entities: rows of ``availability_daily``, summed over all days, the least available without pairing first.
@@ -84,13 +84,24 @@ class Facts:
         """What the operations cost."""
         return sum(stage["nanos"] for stage in self.stages.values())
 
+    @property
+    def bytes(self) -> int:
+        """How many bytes of messages were transferred."""
+        return sum(stage["bytes"] for stage in self.stages.values())
+
+    @property
+    def bandwidth_nanos(self) -> int:
+        """What these bytes cost."""
+        return sum(stage["bandwidth_nanos"] for stage in self.stages.values())
+
 
 def gather(tables: Tables, plan: Plan) -> Facts:
     """Read from the tables what a report says."""
     days = tables.days
     wrong = malformed(tables.read(BRONZE))
-    stages = _rows(_sums(tables.read(COST_HOURLY), ["stage"], ["operations", "charged", "nanos"]))
-    ways = _rows(_sums(tables.read(MESSAGE_COST), ["way"], ["messages", "operations", "nanos"]).orderBy("way"))
+    costs = ["nanos", "bytes", "bandwidth_nanos"]
+    stages = _rows(_sums(tables.read(COST_HOURLY), ["stage"], ["operations", "charged", *costs]))
+    ways = _rows(_sums(tables.read(MESSAGE_COST), ["way"], ["messages", "operations", *costs]).orderBy("way"))
     counts = ["attempted", "direct", "parked", "failed", "retried"]
     entities = _sums(tables.read(AVAILABILITY_DAILY), ["namespace", "entity"], counts).persist()
     outages = tables.read(OUTAGES).persist()
@@ -213,10 +224,18 @@ def as_json(facts: Facts) -> dict[str, Any]:
         "currency": facts.plan.currency,
         "prices_as_of": facts.plan.as_of.isoformat(),
         "stages": {
-            name: {"operations": row["operations"], "charged": row["charged"], "cost": money(row["nanos"])}
+            name: {
+                "operations": row["operations"],
+                "charged": row["charged"],
+                "cost": money(row["nanos"]),
+                "bytes": row["bytes"],
+                "bandwidth_cost": money(row["bandwidth_nanos"]),
+            }
             for name, row in sorted(facts.stages.items())
         },
         "operations_charge": money(facts.charge_nanos),
+        "bytes": facts.bytes,
+        "bandwidth_charge": money(facts.bandwidth_nanos),
         "base_charge": money(facts.base_nanos),
         "messages": {
             row["way"]: {
@@ -224,6 +243,8 @@ def as_json(facts: Facts) -> dict[str, Any]:
                 "operations": row["operations"],
                 "operations_per_message": row["operations"] / row["messages"] if row["messages"] else None,
                 "cost": money(row["nanos"]),
+                "bytes": row["bytes"],
+                "bandwidth_cost": money(row["bandwidth_nanos"]),
             }
             for row in facts.ways
         },

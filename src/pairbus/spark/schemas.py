@@ -57,6 +57,7 @@ LINES: Final = _schema(
 BROKEN: Final = "broken"
 
 RECORD: Final = _schema(
+    ("v", _NUMBER, ""),
     ("id", _TEXT, ""),
     ("at", _TEXT, ""),
     ("metered_by", _TEXT, ""),
@@ -128,7 +129,8 @@ SILVER: Final = Table(
 
 COST_HOURLY: Final = Table(
     "cost_hourly",
-    "Operations that reached a broker, and what they cost. What broker and clients have both metered counts once.",
+    "Operations that reached a broker, bytes that were transferred, and what both cost. What both broker and clients "
+    "have metered counts once.",
     ("date", "hour", "namespace", "entity", "client", "stage", "kind"),
     _schema(
         ("hour", _TIME, "the hour's beginning"),
@@ -142,6 +144,8 @@ COST_HOURLY: Final = Table(
         ("operations", _NUMBER, "how many operations"),
         ("charged", _NUMBER, "how many of them the plan charges for: settlements are free"),
         ("nanos", _NUMBER, "what they cost, by the tiers and the free quota of the month"),
+        ("bytes", _NUMBER, "how many bytes of messages were transferred, to the broker or from it"),
+        ("bandwidth_nanos", _NUMBER, "what these cost, by the plan's price per GB for the stage and the direction"),
         ("date", _DATE, "the day"),
     ),
 )
@@ -160,8 +164,10 @@ MESSAGE_COST: Final = Table(
         ("messages", _NUMBER, "how many were sent that way: accepted by the primary, or parked"),
         ("operations", _NUMBER, "how many charged operations that took; receives are shared out by messages sent"),
         ("nanos", _NUMBER, "what they cost"),
+        ("bytes", _NUMBER, "how many bytes were transferred, each time that a message was sent or received"),
+        ("bandwidth_nanos", _NUMBER, "what these cost"),
         ("operations_per_message", _RATIO, "null if there was no message"),
-        ("nanos_per_message", _RATIO, "null if there was no message"),
+        ("nanos_per_message", _RATIO, "operations and bandwidth together; null if there was no message"),
         ("date", _DATE, "the day"),
     ),
 )

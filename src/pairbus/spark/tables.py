@@ -31,7 +31,7 @@ from pairbus.spark.schemas import Table
 
 _LOGGER = logging.getLogger(__name__)
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Of what the tables mean; when it changes, silver and gold are made again from bronze."""
 FEW_BYTES: Final = 4 * 1024 * 1024
 """So much of a table is read by one task, and nothing that is made of it needs to be exchanged between tasks."""

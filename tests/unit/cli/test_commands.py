@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import TypeAlias
 
@@ -68,6 +69,29 @@ def test_k3_a_forecast_with_outages_as_json(pairbus: Command) -> None:
     assert forecast["stages"]["direct"]["operations"]["receive"] == 86_400 * 30 * 2
     costs = [stage["cost"] for stage in forecast["stages"].values()]
     assert sum(int(cost.replace(".", "")) for cost in costs) == int(forecast["operations_charge"].replace(".", ""))
+
+
+def test_k2_a_forecast_tells_of_bandwidth(pairbus: Command) -> None:
+    arguments = ["cost", "--messages-per-day", "86400", "--message-size", "64KB"]
+    arguments += ["--outages-per-month", "2", "--outage-length", "1h", "--plan", "premium"]
+    code, output, _ = pairbus(*arguments, "--json")
+    assert code == 0
+    forecast = json.loads(output)
+    parked, size = forecast["parked_messages"] * 65_536, forecast["bytes"]
+    assert forecast["stages"]["park"]["bytes"] == {"send": parked}
+    assert forecast["stages"]["syphon"]["bytes"] == {"receive": parked, "send": parked}
+    assert forecast["stages"]["syphon"]["total_bytes"] == 2 * parked
+    assert forecast["stages"]["ping"]["total_bytes"] > 0
+    assert size == sum(stage["total_bytes"] for stage in forecast["stages"].values())
+    each = f"0.{parked * 20_000_000 // 10**9:09d}"
+    assert forecast["stages"]["park"]["bandwidth_cost"] == forecast["stages"]["syphon"]["bandwidth_cost"] == each
+    bandwidth = f"0.{2 * (parked * 20_000_000 // 10**9):09d}"
+    assert (forecast["bandwidth_charge"], forecast["operations_charge"]) == (bandwidth, "0.000000000")
+    assert Decimal(forecast["total"]) == Decimal(forecast["base_charge"]) + Decimal(bandwidth)
+    code, output, _ = pairbus(*arguments)
+    assert code == 0
+    assert f"{size / 1e9:,.3f}" in output
+    assert "GB are those of messages that are sent or received" in " ".join(output.split())
 
 
 def test_k3_a_forecast_as_a_table(pairbus: Command) -> None:

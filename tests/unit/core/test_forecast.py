@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.core.forecast import Forecast, Scenario, forecast
+from pairbus.core.charging import Direction
+from pairbus.core.forecast import PING_BYTES, Forecast, Scenario, forecast
 from pairbus.core.ledger import Kind, Stage
-from pairbus.core.pricing import Plan, Tier
+from pairbus.core.pricing import BandwidthPrice, Plan, Tier
 from pairbus.errors import OptionError
 
 PLAN = Plan(
@@ -19,6 +20,7 @@ PLAN = Plan(
     date(2025, 1, 1),
     13_500_000,
     (Tier(13_000_000, 0), Tier(100_000_000, 800_000_000), Tier(None, 500_000_000)),
+    (BandwidthPrice(Direction.SEND, Stage.PARK, 20_000_000), BandwidthPrice(Direction.RECEIVE, Stage.SYPHON, 10**9)),
 )
 A_DAY = 86_400
 
@@ -112,6 +114,31 @@ def test_k2_the_steps_of_a_large_message_count_at_every_stage() -> None:
         Stage.PING: {Kind.PING: 2},
         Stage.IDLE: {Kind.EMPTY_RECEIVE: 28_800},
     }
+
+
+def test_k2_bandwidth_is_forecast_in_all_stages() -> None:
+    """A parked message is transferred four times; pings are charged for both."""
+    made = of(messages_per_day=A_DAY, message_bytes=100_000, outages_per_month=1, outage_seconds=600, ping_interval=270)
+    assert made.parked_messages == 600
+    parked, sent = 600 * 100_000, 30 * A_DAY * 100_000
+    assert {stage: dict(cost.bytes) for stage, cost in made.stages.items()} == {
+        Stage.DIRECT: {Kind.SEND: sent - parked, Kind.RECEIVE: sent},
+        Stage.PARK: {Kind.SEND: parked},
+        Stage.SYPHON: {Kind.RECEIVE: parked, Kind.SEND: parked},
+        Stage.PING: {Kind.PING: 2 * PING_BYTES},
+        Stage.IDLE: {Kind.EMPTY_RECEIVE: 0},
+    }
+    assert made.stages[Stage.SYPHON].total_bytes == 2 * parked
+    assert made.bytes == 2 * sent + 2 * parked + 2 * PING_BYTES
+    assert {stage: cost.bandwidth_nanos for stage, cost in made.stages.items()} == {
+        Stage.DIRECT: 0,
+        Stage.PARK: 1_200_000,  # 0.06 GB at 0.02
+        Stage.SYPHON: 60_000_000,  # 0.06 GB at 1, and the way to the primary is free
+        Stage.PING: 0,
+        Stage.IDLE: 0,
+    }
+    assert made.bandwidth_nanos == 61_200_000
+    assert made.total_nanos == made.base_nanos + made.charge_nanos + 61_200_000
 
 
 @pytest.mark.parametrize("subscriptions", [0, 1, 3])
@@ -219,7 +246,8 @@ def test_k3_stages_add_up_to_the_whole(scenario: Scenario) -> None:
     made = forecast(scenario, PLAN)
     assert sum(cost.nanos for cost in made.stages.values()) == made.charge_nanos
     assert sum(cost.total for cost in made.stages.values()) == made.operations
-    assert made.total_nanos == made.base_nanos + made.charge_nanos
+    assert sum(cost.bandwidth_nanos for cost in made.stages.values()) == made.bandwidth_nanos
+    assert made.total_nanos == made.base_nanos + made.charge_nanos + made.bandwidth_nanos
     assert 0 <= made.parked_messages <= scenario.messages_per_day * scenario.days
     assert all(count >= 0 for kinds in counted(made).values() for count in kinds.values())
 

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.core.pricing import Plan, Tier, parse_prices, share
+from pairbus.core.charging import Direction
+from pairbus.core.ledger import Kind, Stage
+from pairbus.core.pricing import BandwidthPrice, Plan, Tier, parse_prices, share
 from pairbus.errors import PricesError
 
 SHIPPED = resources.files("pairbus.core").joinpath("prices.toml").read_text(encoding="utf-8")
@@ -25,6 +27,14 @@ STANDARD = Plan(
         Tier(100_000_000, 800_000_000),
         Tier(2_500_000_000, 500_000_000),
         Tier(None, 200_000_000),
+    ),
+    (
+        BandwidthPrice(Direction.SEND, Stage.DIRECT, 0),
+        BandwidthPrice(Direction.SEND, Stage.PING, 0),
+        BandwidthPrice(Direction.SEND, Stage.PARK, 20_000_000),
+        BandwidthPrice(Direction.SEND, Stage.SYPHON, 0),
+        BandwidthPrice(Direction.RECEIVE, Stage.DIRECT, 0),
+        BandwidthPrice(Direction.RECEIVE, Stage.SYPHON, 20_000_000),
     ),
 )
 
@@ -127,6 +137,73 @@ def test_k3_the_base_charge_is_by_the_hour(days: int, nanos: int) -> None:
 @pytest.mark.parametrize(("name", "free"), [("standard", 13_000_000), ("basic", 0), ("premium", None)])
 def test_k3_operations_that_the_base_charge_includes(name: str, free: int | None) -> None:
     assert parse_prices(SHIPPED)[name].included_operations == free
+
+
+BANDWIDTH = """
+[plans.mine.bandwidth_per_gb]
+send = { park = "0.02", ping = "3" }
+receive = { syphon = "0.000000001", direct = "0" }
+"""
+
+
+def test_k2_every_shipped_plan_has_a_price_for_each_transfer_of_a_message() -> None:
+    for plan in parse_prices(SHIPPED).values():
+        assert {(price.direction.value, price.stage.value) for price in plan.bandwidth} == {
+            *(("send", stage) for stage in ("direct", "ping", "park", "syphon")),
+            *(("receive", stage) for stage in ("direct", "syphon")),
+        }
+
+
+@pytest.mark.parametrize(
+    ("stage", "kind", "size", "nanos"),
+    [
+        (Stage.PARK, Kind.SEND, 10**9, 20_000_000),  # a GB is 10^9 bytes
+        (Stage.PARK, Kind.SCHEDULE, 2 * 10**9, 40_000_000),
+        (Stage.PARK, Kind.SEND, 49, 0),
+        (Stage.PARK, Kind.SEND, 50, 1),  # rounded down
+        (Stage.PARK, Kind.SEND, 99, 1),
+        (Stage.PING, Kind.PING, 1_000, 3_000),
+        (Stage.SYPHON, Kind.RECEIVE, 10**9 - 1, 0),
+        (Stage.SYPHON, Kind.PEEK, 10**9, 1),
+        (Stage.DIRECT, Kind.RECEIVE, 10**15, 0),  # zero where the list says so
+        (Stage.SYPHON, Kind.SEND, 10**15, 0),  # or says nothing
+        (Stage.PARK, Kind.RECEIVE, 10**15, 0),
+        (Stage.PARK, Kind.COMPLETE, 10**15, 0),  # which transfers no message
+        (Stage.PARK, Kind.SEND, 0, 0),
+    ],
+)
+def test_k2_bytes_are_priced_by_direction_and_stage(stage: Stage, kind: Kind, size: int, nanos: int) -> None:
+    assert parse_prices(GOOD + BANDWIDTH)["mine"].bandwidth_charge(stage, kind, size) == nanos
+
+
+def test_k2_without_prices_of_bandwidth_bytes_are_free() -> None:
+    plan = parse_prices(GOOD)["mine"]
+    assert plan.bandwidth == ()
+    assert plan.bandwidth_charge(Stage.PARK, Kind.SEND, 10**15) == 0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "entry"),
+    [
+        ("send = {", "out = {", "plans.mine.bandwidth_per_gb.out is not known; write one of send, receive"),
+        ("park", "parked", "plans.mine.bandwidth_per_gb.send.parked is not known; write one of direct, park, "),
+        ('"0.02"', "0.02", "plans.mine.bandwidth_per_gb.send.park is 0.02; write an amount as text"),
+        (
+            'send = { park = "0.02", ping = "3" }',
+            'send = "1"',
+            "plans.mine.bandwidth_per_gb.send is '1'; write a table",
+        ),
+    ],
+)
+def test_k2_wrong_prices_of_bandwidth_are_refused_by_name(old: str, new: str, entry: str) -> None:
+    with pytest.raises(PricesError) as caught:
+        parse_prices(GOOD + BANDWIDTH.replace(old, new))
+    assert str(caught.value).startswith(entry)
+
+
+def test_k2_prices_of_bandwidth_are_a_table() -> None:
+    with pytest.raises(PricesError, match=r"^plans\.mine\.bandwidth_per_gb is 1; write a table$"):
+        parse_prices(GOOD + "bandwidth_per_gb = 1\n")
 
 
 @pytest.mark.parametrize(

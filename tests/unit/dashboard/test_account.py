@@ -1,11 +1,13 @@
 """Rates and money, from the ledger."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 from tests.support.records import NOON, at, heard, park, turn
 
+from pairbus.core.charging import Direction
 from pairbus.core.ledger import Kind, MeteredBy, Outcome, Stage
-from pairbus.core.pricing import parse_prices
+from pairbus.core.pricing import BandwidthPrice, parse_prices
 from pairbus.dashboard.account import WINDOWS, Account, Flow, latest, month_start
 from pairbus.dashboard.health import Heard
 
@@ -75,6 +77,34 @@ def test_k3_operations_and_money_of_the_month_by_stage() -> None:
     assert costs.base_nanos == 2 * round(hours * 10**9)
 
 
+def test_k2_bytes_and_their_money_by_stage() -> None:
+    made = Account(replace(PLAN, bandwidth=(BandwidthPrice(Direction.SEND, Stage.PARK, 20_000_000),)))
+    made.take([
+        heard(Kind.SEND, -40 * 86400, bytes=500),  # another month
+        heard(Kind.SEND, 0, bytes=1_000_000),
+        heard(Kind.COMPLETE, 0, bytes=1_000_000),
+        heard(Kind.SEND, 2, bytes=70, outcome=Outcome.FAILED),
+        park(1, bytes=50_000_000),
+        heard(Kind.PING, 2, stage=Stage.PING, bytes=150),
+        heard(Kind.RECEIVE, 3, stage=Stage.SYPHON, bytes=50_000_000),
+        heard(Kind.SEND, 3, stage=Stage.SYPHON, bytes=50_000_000),
+    ])  # fmt: skip
+    costs = made.costs(at(3600))
+    assert {stage.stage: (stage.bytes, stage.bandwidth_nanos) for stage in costs.stages} == {
+        Stage.DIRECT: (1_000_000, 0),
+        Stage.PARK: (50_000_000, 1_000_000),
+        Stage.PING: (150, 0),
+        Stage.SYPHON: (100_000_000, 0),
+    }
+    assert (costs.bytes, costs.bandwidth_nanos) == (151_000_150, 1_000_000)
+    assert costs.nanos == 5 * 10**9 + 1_000_000
+
+
+def test_k2_bytes_are_those_of_the_side_that_has_counted_the_operations() -> None:
+    made = account(heard(Kind.SEND, 0, bytes=10), heard(Kind.SEND, 0, bytes=17, metered_by=MeteredBy.BROKER))
+    assert made.costs(at(3)).bytes == 17
+
+
 def test_what_both_ends_have_counted_is_counted_once() -> None:
     """Rates by the clients, who know the stage; money by the brokers, who see everybody."""
     made = account(
@@ -90,4 +120,4 @@ def test_what_both_ends_have_counted_is_counted_once() -> None:
 
 def test_without_records_nothing_is_known() -> None:
     costs = account().costs(NOON)
-    assert (costs.by, costs.operations, costs.base_nanos) == (None, 0, 0)
+    assert (costs.by, costs.operations, costs.bytes, costs.base_nanos) == (None, 0, 0, 0)

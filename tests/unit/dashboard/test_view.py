@@ -14,7 +14,7 @@ from pairbus.dashboard.drawing import chart, nice, summary
 from pairbus.dashboard.health import Heard
 from pairbus.dashboard.snapshot import Look, Queue, Role, Top
 from pairbus.dashboard.view import Level, Reading, View, view
-from pairbus.dashboard.words import amount, lasting, names, plural, rate
+from pairbus.dashboard.words import amount, lasting, names, plural, rate, volume
 
 READ = Reading("./ledger")
 PRIMARY = Look(Role.PRIMARY, "contoso", NOON)
@@ -114,6 +114,15 @@ def test_every_section_has_something_to_say_when_there_is_nothing() -> None:
     assert "Nothing was counted" in sections.costs(shown.costs)
     assert "<dd>—</dd>" in sections.figures(shown)
     assert "0 sent" in sections.activity(shown.rates[0], shown.entities)
+
+
+def test_k2_bytes_are_shown_beside_the_operations() -> None:
+    shown = sections.costs(seen(park(0, bytes=1_234_567_890), heard(Kind.PING, 0, stage=Stage.PING, bytes=150)).costs)
+    assert "<th scope=col class=number>GB</th>" in shown
+    assert shown.count("<td class=number>1.235</td>") == 2  # of the stage, and together
+    assert "<td class=number>0.000000</td>" in shown
+    assert "within a region nothing" in shown
+    assert (volume(0), volume(999_999), volume(1_000_000)) == ("0.000", "0.001000", "0.001")
 
 
 def test_what_comes_from_outside_is_escaped() -> None:
