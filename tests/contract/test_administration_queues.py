@@ -156,11 +156,15 @@ def test_counts_sizes_and_times_are_true(run: Run) -> None:
 def test_what_is_to_be_forwarded_and_cannot_be_is_counted_as_such(run: Run) -> None:
     async def scenario(lab: Lab) -> None:
         manager, sender = lab.manager(), await lab.sender("first")
-        await send(sender, "a", "b")
-        now = await manager.get_queue_runtime_properties("first")
-        assert (now.active_message_count, now.transfer_message_count, now.total_message_count) == (0, 2, 2)
+        await send(sender, "x" * 200_000, "x" * 200_000, "x" * 200_000, "x" * 200_000, "x" * 200_000)  # 1 MB is full
+        await send(sender, "a" * 200_000, "b")
+        now = await eventually(
+            lambda: manager.get_queue_runtime_properties("first"), lambda now: now.total_message_count == 2
+        )
+        assert (now.active_message_count, now.transfer_message_count) == (0, 2)
+        assert now.transfer_dead_letter_message_count == 0
 
-    run(scenario, first=QueueSettings(forward_to="nowhere"))
+    run(scenario, first=QueueSettings(forward_to="full"), full=QueueSettings(max_size_in_megabytes=1))
 
 
 def test_queues_are_listed_in_pages(run: Run) -> None:

@@ -7,7 +7,7 @@ import pytest
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusSubQueue
 from azure.servicebus.exceptions import MessagingEntityDisabledError, MessagingEntityNotFoundError, ServiceBusError
 from tests.contract.conftest import Run
-from tests.contract.lab import Lab, bodies, eventually, nothing, one, peek, receive, send
+from tests.contract.lab import Lab, bodies, eventually, one, peek, receive, send
 
 from pairbus.errors import OptionError, PairbusError
 from pairbus.testing import EmbeddedBroker, EntityStatus, QueueSettings
@@ -143,22 +143,6 @@ def test_messages_are_forwarded_in_order_and_cannot_be_received_before(run: Run)
     )
 
 
-def test_what_cannot_be_forwarded_waits(run_durable: Run) -> None:
-    async def scenario(lab: Lab) -> None:
-        sender = await lab.sender("first")
-        await send(sender, "a", "b")
-        await lab.restart()
-        await asyncio.to_thread(lab.broker.create_queue, "second", QueueSettings(status=EntityStatus.SEND_DISABLED))
-        receiver = await lab.receiver("second")
-        await lab.pass_time(2)
-        assert await nothing(receiver)
-        await update(lab, QueueSettings(), "second")
-        await lab.pass_time(2)
-        assert bodies(await receive(receiver, 2)) == ["a", "b"]
-
-    run_durable(scenario, first=QueueSettings(forward_to="second"))
-
-
 def test_messages_are_forwarded_to_their_sessions(run: Run) -> None:
     async def scenario(lab: Lab) -> None:
         sender, receiver = await asyncio.gather(lab.sender("first"), lab.receiver("second", session_id="red"))
@@ -166,19 +150,6 @@ def test_messages_are_forwarded_to_their_sessions(run: Run) -> None:
         assert str(await one(receiver)) == "a"
 
     run(scenario, first=QueueSettings(forward_to="second"), second=QueueSettings(requires_session=True))
-
-
-def test_messages_do_not_go_round_for_ever(run: Run) -> None:
-    async def scenario(lab: Lab) -> None:
-        sender = await lab.sender("first")
-        await send(sender, "a")
-        await lab.pass_time(2)
-        await update(lab, QueueSettings(), "second")  # which ends the circle
-        await lab.pass_time(2)
-        message = await one(await lab.receiver("second"))
-        assert (str(message), message.sequence_number) == ("a", 1)
-
-    run(scenario, first=QueueSettings(forward_to="second"), second=QueueSettings(forward_to="first"))
 
 
 def test_dead_letters_are_forwarded(run: Run) -> None:

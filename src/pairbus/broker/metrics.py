@@ -76,6 +76,8 @@ class Metrics(Collector):
             counts.add_metric((queue.path, "deferred"), len(queue.deferred))
             if queue.dead is not None:
                 counts.add_metric((queue.path, "dead-letter"), queue.dead.active_count)
+            if queue.transfer_dead is not None:
+                counts.add_metric((queue.path, "transfer-dead-letter"), queue.transfer_dead.active_count)
             stored.add_metric((queue.path,), queue.size)
             locks.add_metric((queue.path,), len(queue.locks))
             damaged.add_metric((queue.path,), queue.damaged_count)

@@ -10,7 +10,14 @@ from pairbus.broker.entities.settings import QueueSettings
 from pairbus.broker.faults.board import Faults
 from pairbus.broker.metering import Meter
 from pairbus.broker.refusals import Answer, RefusedError, not_found
-from pairbus.broker.registry import DEAD_LETTER, DEAD_LETTER_PATH, QueueNode, Registry, dead_settings
+from pairbus.broker.registry import (
+    DEAD_LETTER,
+    DEAD_LETTER_PATH,
+    TRANSFER_DEAD_LETTER,
+    QueueNode,
+    Registry,
+    dead_settings,
+)
 from pairbus.broker.store.base import EntityKind, Store
 from pairbus.broker.topics import Topics
 from pairbus.errors import OptionError
@@ -51,7 +58,8 @@ class Namespace(Registry):
         for path, row in rows.items():
             self.note_id(row.id)
             if row.kind == EntityKind.QUEUE and not path.endswith(DEAD_LETTER) and path + DEAD_LETTER in rows:
-                self.open_queue(row, QueueSettings.from_json(row.description), rows[path + DEAD_LETTER])
+                settings = QueueSettings.from_json(row.description)
+                self.open_queue(row, settings, rows[path + DEAD_LETTER], rows.get(path + TRANSFER_DEAD_LETTER))
         self.topics.recall(rows)
 
     # --- queues --------------------------------------------------------------------------------------------------
@@ -70,7 +78,7 @@ class Namespace(Registry):
         return node
 
     def create_queue(self, path: str, settings: QueueSettings, answer: Answer) -> None:
-        """Make a queue, with its dead-letter queue."""
+        """Make a queue, with its dead-letter queue; it gets a transfer dead-letter queue when it needs one."""
         self.check_path("queue", path)
         row = self.new_row(path, settings.to_json(), EntityKind.QUEUE)
         dead_row = self.new_row(path + DEAD_LETTER_PATH, dead_settings(settings).to_json(), EntityKind.QUEUE)
@@ -93,7 +101,7 @@ class Namespace(Registry):
         self.when_durable(path, answer, undo)
 
     def delete_queue(self, path: str, answer: Answer) -> None:
-        """Delete a queue with its dead-letter queue and all their messages."""
+        """Delete a queue with its dead-letter queues and all their messages."""
         self.close_queue(self.get_queue(path))
         self.when_durable(path, answer)
 

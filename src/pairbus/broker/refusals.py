@@ -24,6 +24,8 @@ SERVER_BUSY = Symbol("com.microsoft:server-busy")
 SESSION_CANNOT_BE_LOCKED = Symbol("com.microsoft:session-cannot-be-locked")
 SESSION_LOCK_LOST = Symbol("com.microsoft:session-lock-lost")
 TIMEOUT = Symbol("com.microsoft:timeout")
+HOPS_EXCEEDED = Symbol("MaxTransferHopCountExceeded")
+"""No client hears it: it is the reason of a dead letter, as the cloud gives it."""
 
 
 class RefusedError(PairbusError):
@@ -135,6 +137,21 @@ def session_not_supported(path: str) -> RefusedError:
 def forwards(path: str, to: str) -> RefusedError:
     """A receiver on an entity that forwards what it gets."""
     return RefusedError(NOT_ALLOWED, f"Messages of '{path}' are forwarded to '{to}': receive them there.")
+
+
+def too_many_hops(most: int) -> RefusedError:
+    """A message that was forwarded as often as it may be, and is to be forwarded once more."""
+    return RefusedError(HOPS_EXCEEDED, f"A message is forwarded {most} times at most, and this one was.")
+
+
+def goes_round(path: str, to: str) -> RefusedError:
+    """A message of a subscription that would come back to the topic it is from, and be copied again and again."""
+    return RefusedError(HOPS_EXCEEDED, f"What '{path}' forwards to '{to}' would come back to the topic that it is of.")
+
+
+def is_passing(refused: RefusedError) -> bool:
+    """Tell whether an entity that refuses a message may take it later: it is full, or the broker has failed."""
+    return refused.condition in {RESOURCE_LIMIT_EXCEEDED, INTERNAL_ERROR}
 
 
 def message_not_found(numbers: object) -> RefusedError:

@@ -10,14 +10,15 @@ from pairbus.broker.entities.sessions import Sessions
 from pairbus.broker.entities.settings import MAX_PATH, MINUTE, QueueSettings
 from pairbus.broker.entities.topic import Topic
 from pairbus.broker.nodes.consumers import Consumers
-from pairbus.broker.refusals import Answer, EntityExistsError, disabled, not_found, store_failed
-from pairbus.broker.store.base import EntityKind, EntityRow, Store, StoreError
+from pairbus.broker.refusals import Answer, EntityExistsError, disabled, goes_round, not_found, store_failed
+from pairbus.broker.store.base import EntityKind, EntityRow, Journal, Store, StoreError
 from pairbus.errors import OptionError
 
 DEAD_LETTER = "/$deadletterqueue"
 DEAD_LETTER_PATH = "/$DeadLetterQueue"
-MAX_HOPS = 4
-"""How often a message is forwarded, at most."""
+TRANSFER_DEAD_LETTER = "/$transfer/$deadletterqueue"
+TRANSFER_DEAD_LETTER_PATH = "/$Transfer/$DeadLetterQueue"
+SUBSCRIPTION_PATH = "/subscriptions/"
 ACCESS_NOTED = MINUTE
 """How far behind the stored time of the last use may be, in milliseconds."""
 
@@ -49,14 +50,17 @@ class QueueNode:
     @property
     def runtime(self) -> Runtime:
         """What is known of it now."""
-        queue, dead = self.queue, self.queue.dead
+        queue, dead, transfer_dead = self.queue, self.queue.dead, self.queue.transfer_dead
         here = queue.active_count + len(queue.deferred)
         return Runtime(
             active_message_count=0 if self.forward_to is not None else here,
             dead_letter_message_count=0 if dead is None else dead.active_count + len(dead.deferred),
             scheduled_message_count=queue.scheduled_count,
             transfer_message_count=here if self.forward_to is not None else 0,
-            size_in_bytes=queue.size + (0 if dead is None else dead.size),
+            transfer_dead_letter_message_count=(
+                0 if transfer_dead is None else transfer_dead.active_count + len(transfer_dead.deferred)
+            ),
+            size_in_bytes=queue.full_size,
             created_at=self.row.created,
             updated_at=self.row.updated,
             accessed_at=max(queue.used_at, 0 if dead is None else dead.used_at, self.row.accessed),
@@ -81,8 +85,10 @@ class Registry:
         self._stirred: dict[QueueNode, None] = {}
         """Where there may be something to be done in time; the others, of which there may be thousands, are at rest."""
         self._last_id = 0
-        self._resting: dict[str, bool] = {}
-        """Whether what an entity forwards comes to rest somewhere, as far as somebody has asked."""
+        self._round: dict[str, bool] = {}
+        """By the path of a subscription: whether what it forwards comes back to its topic, as far as it was asked."""
+        self._unstored: dict[int, Journal | None] = {}
+        """By id: transfer dead-letter queues that the store has not taken yet, with the journal in which they are."""
 
     def note_id(self, number: int) -> None:
         """Never give a new entity this id."""
@@ -129,6 +135,8 @@ class Registry:
         """Refuse a path that no entity can have, or that one has already."""
         if not path or len(path) > MAX_PATH or path.strip("/") != path or "//" in path:
             raise OptionError(kind, path, f"a path of 1 to {MAX_PATH} characters, without a slash at its ends")
+        if path.lower().endswith(TRANSFER_DEAD_LETTER.removesuffix(DEAD_LETTER)):
+            raise OptionError(kind, path, "another last part: $Transfer is where an entity has what it cannot forward")
         if path.lower() in self._nodes or path.lower() in self._topics:
             raise EntityExistsError(kind, path)
 
@@ -149,42 +157,53 @@ class Registry:
 
     # --- queues --------------------------------------------------------------------------------------------------
 
-    def open_queue(self, row: EntityRow, settings: QueueSettings, dead_row: EntityRow) -> QueueNode:
-        """Serve a queue and its dead-letter queue."""
+    def open_queue(
+        self, row: EntityRow, settings: QueueSettings, dead_row: EntityRow, transfer_row: EntityRow | None = None
+    ) -> QueueNode:
+        """Serve a queue and its dead-letter queues.
+
+        :param transfer_row: the transfer dead-letter queue as it is stored; None: the queue has not needed one yet.
+        """
         queue = Queue(row, settings, self.store, self._tokens)
-        queue.dead = Queue(dead_row, QueueSettings.from_json(dead_row.description), self.store, self._tokens)
-        for each, stored in ((queue, row), (queue.dead, dead_row)):
-            sessions = None
-            if each.settings.requires_session:
-                sessions = Sessions(each, self.store.session_states(each.id))
-            consumers = Consumers(each, sessions, self.clock)
-            node = QueueNode(each, consumers, sessions, stored, self.clock())
-            self._nodes[each.path.lower()] = node
-            self._stirred[node] = None
-            each.on_used = partial(self._stirred.setdefault, node)
+        node = self._serve(queue, row)
+        queue.dead = self._serve_dead(dead_row)
+        if transfer_row is not None:
+            queue.transfer_dead = self._serve_dead(transfer_row)
         self._direct(queue)
-        for each in (queue, queue.dead):
+        for each in _parts(queue):
             each.set_damaged_aside(self.clock())
-        return self._nodes[queue.path.lower()]
+        return node
+
+    def _serve(self, queue: Queue, row: EntityRow) -> QueueNode:
+        sessions = Sessions(queue, self.store.session_states(queue.id)) if queue.settings.requires_session else None
+        node = QueueNode(queue, Consumers(queue, sessions, self.clock), sessions, row, self.clock())
+        self._nodes[queue.path.lower()] = node
+        self._stirred[node] = None
+        queue.on_used = partial(self._stirred.setdefault, node)
+        return node
+
+    def _serve_dead(self, row: EntityRow) -> Queue:
+        return self._serve(Queue(row, QueueSettings.from_json(row.description), self.store, self._tokens), row).queue
 
     def change_queue(self, node: QueueNode, description: str, settings: QueueSettings) -> None:
         """Give a queue other settings, and journal them; those who may not receive any more are sent away."""
         queue = node.queue
         queue.used_at = self.clock()
         node.row = self.changed_row(node.row, description)
-        if queue.dead is not None:
-            dead = self._nodes[queue.dead.path.lower()]
-            queue.dead.change_settings(dead_settings(settings))
-            dead.row = self.changed_row(dead.row, queue.dead.settings.to_json())
+        for each in _parts(queue)[1:]:
+            dead = self._nodes[each.path.lower()]
+            each.change_settings(dead_settings(settings))
+            dead.row = self.changed_row(dead.row, each.settings.to_json())
         self.set_settings(node, settings)
 
     def take_back_change(self, node: QueueNode) -> None:
-        """Have a queue described as it is stored, and its dead-letter queue be so; the settings are the caller's."""
+        """Have a queue described as it is stored, and its dead-letter queues be so; the settings are the caller's."""
         node.row = self.stored_row(node.row)
-        if node.queue.dead is not None:
-            dead = self._nodes[node.queue.dead.path.lower()]
-            dead.row = self.stored_row(dead.row)
-            dead.queue.change_settings(QueueSettings.from_json(dead.row.description))
+        for each in _parts(node.queue)[1:]:
+            dead = self._nodes[each.path.lower()]
+            if dead.row.id in self._described:  # else it was made after the change
+                dead.row = self.stored_row(dead.row)
+                each.change_settings(QueueSettings.from_json(dead.row.description))
 
     def set_settings(self, node: QueueNode, settings: QueueSettings) -> None:
         """Have other settings from now on, which follow from what is stored elsewhere."""
@@ -196,19 +215,20 @@ class Registry:
             node.consumers.send_away(disabled(node.queue.path))
 
     def close_queue(self, node: QueueNode, *, is_stored: bool = True) -> None:
-        """Delete a queue with its dead-letter queue and all their messages, and journal that.
+        """Delete a queue with its dead-letter queues and all their messages, and journal that.
 
         :param is_stored: False: the store has refused it, and may have only what was sent to it since.
         """
-        for queue in (node.queue, node.queue.dead):
-            if queue is not None and not queue.is_deleted:
+        for queue in _parts(node.queue):
+            if not queue.is_deleted:
                 queue.is_deleted = True
+                self._unstored.pop(queue.id, None)
                 closed = self._nodes.pop(queue.path.lower())
                 closed.consumers.send_away(not_found(queue.path))
                 self._stirred.pop(closed, None)
                 if is_stored or queue.size:
                     self.drop(queue.id)
-        self._resting.clear()
+        self._round.clear()
 
     def find(self, path: str) -> QueueNode | None:
         """Return what can be received from by its path; names are compared case-insensitively."""
@@ -217,6 +237,10 @@ class Registry:
     def get(self, path: str) -> QueueNode:
         """Return what can be received from by its path, or refuse."""
         node = self.find(path)
+        if node is None and path.lower().endswith(TRANSFER_DEAD_LETTER):
+            owner = self.find(path[: -len(TRANSFER_DEAD_LETTER)])
+            if owner is not None and owner.queue.dead is not None:
+                return self._nodes[self._transfer_dead(owner.queue).path.lower()]
         if node is None:
             raise not_found(path)
         return node
@@ -234,11 +258,11 @@ class Registry:
             self._stirred.pop(node, None)
 
     def last_use(self, node: QueueNode, now: int) -> int:
-        """Return when a queue or its dead-letter queue was last used: now, if somebody waits for messages."""
-        both = [node] if node.queue.dead is None else [node, self._nodes[node.queue.dead.path.lower()]]
-        if any(len(each.consumers) for each in both) or node.queue.scheduled_count:
+        """Return when a queue or a dead-letter queue of it was last used: now, if a receiver waits for messages."""
+        parts = [self._nodes[each.path.lower()] for each in _parts(node.queue)]
+        if any(len(each.consumers) for each in parts) or node.queue.scheduled_count:
             node.queue.used_at = now
-        return max(max(each.queue.used_at, each.opened_at) for each in both)
+        return max(max(each.queue.used_at, each.opened_at) for each in parts)
 
     def note_access(self, node: QueueNode) -> None:
         """Store when a queue was last used, if what is stored is too far behind."""
@@ -275,7 +299,7 @@ class Registry:
     def open_topic(self, topic: Topic) -> None:
         """Serve a topic."""
         self._topics[topic.path.lower()] = topic
-        self._resting.clear()
+        self._round.clear()
 
     def close_topic(self, topic: Topic, *, is_stored: bool = True) -> None:
         """Delete a topic, which has no subscriptions any more, and journal that; see :meth:`close_queue`."""
@@ -283,7 +307,7 @@ class Registry:
         del self._topics[topic.path.lower()]
         if is_stored or topic.size:
             self.drop(topic.id)
-        self._resting.clear()
+        self._round.clear()
 
     def _direct(self, queue: Queue) -> None:
         """Have messages go to those who wait, or to where they are forwarded."""
@@ -295,26 +319,67 @@ class Registry:
             node.forward_to = forward_to
             self._stirred[node] = None
             each.on_available = node.consumers.message_came if forward_to is None else partial(self.forward, node)
-        self._resting.clear()
+        self._round.clear()
 
     def forward(self, node: QueueNode, _session: str | None = None) -> None:
-        """Let the messages of a queue go to where they are forwarded, if they come to rest somewhere."""
-        target = self.find_destination(node.forward_to or "")
-        if target is None:
-            return
-        path = node.queue.path
-        rests = self._resting.get(path)
-        if rests is None:
-            rests = self._resting[path] = self._comes_to_rest(target)
-        if rests:
-            node.queue.forward(target, self.clock())
+        """Let the messages of a queue go to where they are forwarded."""
+        owner = self._nodes[node.queue.path.lower().removesuffix(DEAD_LETTER)].queue
+        node.queue.forward(
+            partial(self._forwarding_target, node), self.clock(), partial(self._transfer_dead, owner, for_message=True)
+        )
 
-    def _comes_to_rest(self, target: Queue | Topic) -> bool:
-        """Tell whether messages need no more hops than the cloud allows, and do not go round for ever."""
-        reached = {target}
-        for _ in range(MAX_HOPS):
-            reached = {further for each in reached for further in self._forwards_of(each)}
-        return not reached
+    def _forwarding_target(self, node: QueueNode) -> Queue | Topic:
+        target = self.get_destination(node.forward_to or "")
+        if node.row.kind == EntityKind.SUBSCRIPTION and self._goes_round(node.queue.path, target):
+            raise goes_round(node.queue.path, target.path)
+        return target
+
+    def _goes_round(self, path: str, target: Queue | Topic) -> bool:
+        """Tell whether what a subscription forwards comes back to its topic.
+
+        Four hops would end that too, but each time round there are as many copies more as the topic has such
+        subscriptions. A circle of queues does no such harm: there it is the hops that end it.
+        """
+        known = self._round.get(path)
+        if known is None:
+            topic = self.find_topic(path.lower().rpartition(SUBSCRIPTION_PATH)[0])
+            reached: set[Queue | Topic] = set()
+            found: set[Queue | Topic] = {target}
+            while found:
+                reached |= found
+                found = {further for each in found for further in self._forwards_of(each)} - reached
+            known = self._round[path] = topic in reached
+        return known
+
+    def _transfer_dead(self, queue: Queue, *, for_message: bool = False) -> Queue:
+        """Return the transfer dead-letter queue of a queue or a subscription, which it has from now on.
+
+        It is stored with its first message: few entities ever need one.
+        """
+        found = queue.transfer_dead
+        if found is None:
+            self._last_id += 1
+            now = self.clock()
+            description = dead_settings(queue.settings).to_json()
+            row = EntityRow(
+                self._last_id, queue.path + TRANSFER_DEAD_LETTER_PATH, description, 1, EntityKind.QUEUE, now, now
+            )
+            found = queue.transfer_dead = self._serve_dead(row)
+            self._unstored[row.id] = None
+        if for_message and self._unstored.get(found.id, self.store.journal) is not self.store.journal:
+            self._journal_with_message(found)
+        return found
+
+    def _journal_with_message(self, queue: Queue) -> None:
+        """Have a queue stored in the transaction of a message that it gets, in each until one succeeds."""
+
+        def durable(error: StoreError | None) -> None:
+            if error is None:
+                self._unstored.pop(queue.id, None)
+
+        journal = self._unstored[queue.id] = self.store.journal
+        journal.entities.append(self._nodes[queue.path.lower()].row)
+        journal.durable.append(durable)
 
     def _forwards_of(self, at: Queue | Topic) -> Iterator[Queue | Topic]:
         queues = [at] if isinstance(at, Queue) else [subscription.queue for subscription in at.subscriptions]
@@ -322,6 +387,11 @@ class Registry:
             target = self.find_destination(queue.settings.forward_to or "")
             if target is not None:
                 yield target
+
+
+def _parts(queue: Queue) -> list[Queue]:
+    """Return a queue and the dead-letter queues that it has."""
+    return [each for each in (queue, queue.dead, queue.transfer_dead) if each is not None]
 
 
 def _earlier(one: int | None, other: int | None) -> int | None:

@@ -14,6 +14,7 @@ from pairbus.broker.registry import (
     ACCESS_NOTED,
     DEAD_LETTER,
     DEAD_LETTER_PATH,
+    TRANSFER_DEAD_LETTER,
     QueueNode,
     Registry,
     dead_settings,
@@ -42,16 +43,16 @@ class Topics:
                 self._registry.open_topic(Topic(row, TopicSettings.from_json(row.description), self._registry.store))
         for path, row in rows.items():
             if row.kind == EntityKind.SUBSCRIPTION:
-                self._recall_subscription(row, rows[path + DEAD_LETTER])
+                self._recall_subscription(row, rows[path + DEAD_LETTER], rows.get(path + TRANSFER_DEAD_LETTER))
         for row in sorted(rows.values()):  # in the order in which they were made
             if row.kind == EntityKind.RULE:
                 path, _, _name = row.path.rpartition(RULES)
                 topic, _, name = path.rpartition(SUBSCRIPTIONS)
                 self._use_rule(self.get(topic), self.get_subscription(topic, name), row)
 
-    def _recall_subscription(self, row: EntityRow, dead_row: EntityRow) -> None:
+    def _recall_subscription(self, row: EntityRow, dead_row: EntityRow, transfer_row: EntityRow | None) -> None:
         path, _, name = row.path.rpartition(SUBSCRIPTIONS)
-        self._open_subscription(self.get(path), name, row, dead_row)
+        self._open_subscription(self.get(path), name, row, dead_row, transfer_row)
 
     # --- topics --------------------------------------------------------------------------------------------------
 
@@ -190,9 +191,11 @@ class Topics:
     def _node(self, subscription: Subscription) -> QueueNode:
         return self._registry.get(subscription.path)
 
-    def _open_subscription(self, topic: Topic, name: str, row: EntityRow, dead_row: EntityRow) -> Subscription:
+    def _open_subscription(
+        self, topic: Topic, name: str, row: EntityRow, dead_row: EntityRow, transfer_row: EntityRow | None = None
+    ) -> Subscription:
         settings = SubscriptionSettings.from_json(row.description)
-        node = self._registry.open_queue(row, settings.for_queue(topic.settings), dead_row)
+        node = self._registry.open_queue(row, settings.for_queue(topic.settings), dead_row, transfer_row)
         subscription = Subscription(name, settings, node.queue)
         topic.subscribe(subscription)
         return subscription

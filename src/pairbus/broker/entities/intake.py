@@ -52,7 +52,7 @@ class Intake:
         settings = self.settings
         if not settings.status.takes_messages:
             raise disabled(self._path)
-        limit, sessions_only = settings.max_message_bytes, settings.requires_session
+        limit, sessions_only = min(settings.max_message_bytes, settings.max_bytes), settings.requires_session
         for message in messages:
             if len(message.payload) > limit and len(message.payload) - message.added > limit:
                 raise too_large(len(message.payload), limit)

@@ -30,6 +30,8 @@ LOCKED_UNTIL: Final = Symbol("x-opt-locked-until")
 ENQUEUED_NUMBER: Final = Symbol("x-opt-enqueue-sequence-number")
 SCHEDULED_TIME: Final = Symbol("x-opt-scheduled-enqueue-time")
 DEAD_LETTER_SOURCE: Final = Symbol("x-opt-deadletter-source")
+HOPS: Final = Symbol("x-opt-forwarding-hops")
+"""How often a message was forwarded. It is stored with the message, and no receiver sees it."""
 MESSAGE_STATE: Final = Symbol("x-opt-message-state")
 DAMAGED: Final = "MessageDamaged"
 LOCK_TOKEN: Final = Symbol("x-opt-lock-token")
@@ -41,8 +43,8 @@ PING: Final = "application/vnd.ms-servicebus-ping"
 MAX_ID: Final = 128
 ID_BYTES: Final = 16
 """Random bytes of the id of a message that has none of its own; it has twice as many hexadecimal digits."""
-OVERHEAD: Final = 128
-"""Bytes, at most, that the entities before have added to a message that is forwarded: an id, and its first number."""
+OVERHEAD: Final = 160
+"""Bytes, at most, that the entities before have added to a message that is forwarded: an id, its first number, hops."""
 BEGINNING_OF_TIME: Final = -62_135_596_800_000
 """The year 1, in milliseconds."""
 END_OF_TIME: Final = 253_402_300_800_000
@@ -50,7 +52,7 @@ END_OF_TIME: Final = 253_402_300_800_000
 _MAX_UINT: Final = 0xFFFFFFFF
 _SEQUENCE: Final = sequence_of(-1)
 """The bits of a key that are the sequence number: there is one of these for each message in memory."""
-_OURS: Final = (SEQUENCE_NUMBER, ENQUEUED_TIME, LOCKED_UNTIL, MESSAGE_STATE)
+_OURS: Final = (SEQUENCE_NUMBER, ENQUEUED_TIME, LOCKED_UNTIL, MESSAGE_STATE, HOPS)
 
 
 @dataclass(slots=True)
@@ -61,6 +63,7 @@ class Incoming:
     :ivar time_to_live: milliseconds, None: none was given.
     :ivar due: when it is to become active, None: at once.
     :ivar is_forwarded: whether another entity has sent it on, and its first number is known.
+    :ivar hops: how often it was forwarded, this time included.
     :ivar added: bytes of the payload that are the broker's, and do not count towards the largest size.
     """
 
@@ -71,6 +74,7 @@ class Incoming:
     due: int | None = None
     is_ping: bool = False
     is_forwarded: bool = False
+    hops: int = 0
     added: int = 0
 
 
@@ -264,12 +268,19 @@ def with_properties(payload: bytes, changes: Map) -> bytes:
 
 
 def forwarded(held: Held, now: int) -> Incoming:
-    """Return a message as the next queue gets it: with the number that the first one gave it, and what life is left."""
+    """Return a message as the next entity gets it: with the number that the first one gave it, and what life is left.
+
+    It is counted how often a message is forwarded: ``hops`` of what is returned says so, this time included.
+    """
     message = Message(held.payload)
     annotations = {ENQUEUED_NUMBER: held.sequence, **message.message_annotations()}
+    before = annotations.get(HOPS)
+    hops = 1 + (min(before, _MAX_UINT) if isinstance(before, int) and before > 0 else 0)  # it may be a producer's
+    annotations[HOPS] = hops
     incoming = read_incoming(message.rewritten(message_annotations=annotations))
     incoming.due = None
     incoming.is_forwarded = True
+    incoming.hops = hops
     incoming.added = OVERHEAD
     if held.expires is not None:
         incoming.time_to_live = held.expires - now

@@ -4,21 +4,38 @@ It decides and keeps account; messages lie in the store. Whatever must be durabl
 ``answer``, which is called with None once it is, or with the refusal. Everything else takes effect at once.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 from pairbus.amqp.performatives import Map
-from pairbus.broker.entities.message import Held, Incoming, forwarded, with_properties
+from pairbus.broker.entities.message import Held, Incoming, dead_lettered, forwarded, with_properties
 from pairbus.broker.entities.pool import FETCH
 from pairbus.broker.entities.schedule import RETRY
 from pairbus.broker.entities.settings import QueueSettings
 from pairbus.broker.entities.stock import Stock, nobody
-from pairbus.broker.refusals import Answer, RefusedError, disabled, lock_lost, message_not_found, not_found
+from pairbus.broker.refusals import (
+    Answer,
+    RefusedError,
+    disabled,
+    is_passing,
+    lock_lost,
+    message_not_found,
+    not_found,
+    too_many_hops,
+)
 from pairbus.broker.store.base import Row, RowState, key_of, sequence_of
+
+MAX_HOPS: Final = 4
+"""How often a message is forwarded, at most."""
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class Destination(Protocol):
     """What messages can be sent to: a queue or a topic."""
+
+    path: str
 
     def send(self, messages: Sequence[Incoming], now: int, answer: Answer) -> list[int]:
         """Take messages, all or none."""
@@ -26,7 +43,7 @@ class Destination(Protocol):
 
 
 class Queue(Stock):
-    """One queue, or the dead-letter queue of one: what its senders and receivers can do."""
+    """One queue, or a dead-letter queue of one: what its senders and receivers can do."""
 
     def send(self, messages: Sequence[Incoming], now: int, answer: Answer) -> list[int]:
         """Take messages, all or none, and return their sequence numbers; that of a ping or a duplicate is 0.
@@ -258,8 +275,15 @@ class Queue(Stock):
 
     # --- forwarding ----------------------------------------------------------------------------------------------
 
-    def forward(self, destination: Destination, now: int) -> None:
-        """Move what can be received to another entity, in its order; what that refuses stays, to be tried again."""
+    def forward(self, find: Callable[[], Destination], now: int, transfer_dead: Callable[[], "Queue"]) -> None:
+        """Move what can be received to another entity, in its order.
+
+        What the other entity cannot take now, because it is full, stays here to be tried again. What it will never
+        take goes to the transfer dead-letter queue, with the reason, and does not keep back the messages behind it.
+
+        :param find: returns the other entity, or refuses.
+        :param transfer_dead: returns the transfer dead-letter queue.
+        """
         line = self.lines.get(None)
         while line is not None and now >= self._forward_at:
             number = line.pop()
@@ -270,11 +294,22 @@ class Queue(Stock):
                 continue
             held = found[0]
             try:
-                destination.send([forwarded(held, now)], now, self._when_forwarded(held, now))
-            except RefusedError:
-                line.put_back(number)
-                return
+                message = forwarded(held, now)
+                if message.hops > MAX_HOPS:
+                    raise too_many_hops(MAX_HOPS)
+                find().send([message], now, self._when_forwarded(held, now))
+            except RefusedError as refused:
+                if is_passing(refused):
+                    line.put_back(number)
+                    return
+                self._give_up(held, now, refused, transfer_dead())
             self._remove(held)
+
+    def _give_up(self, held: Held, now: int, refused: RefusedError, transfer_dead: "Queue") -> None:
+        """Give a message that cannot be forwarded to the transfer dead-letter queue; the caller removes it here."""
+        _LOGGER.info("%s: message %d cannot be forwarded: %s", self.path, held.sequence, refused.description)
+        payload = dead_lettered(held.payload, refused.condition, refused.description, self.path)
+        transfer_dead.receive_dead(payload, held.deliveries, now, self._when_forwarded(held, now))
 
     def _when_forwarded(self, held: Held, now: int) -> Answer:
         def answer(refused: RefusedError | None) -> None:

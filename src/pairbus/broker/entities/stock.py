@@ -31,6 +31,8 @@ class Stock:
         self.path = row.path
         self.dead: Self | None = None
         """Its dead-letter queue; None: it is one itself."""
+        self.transfer_dead: Self | None = None
+        """Its transfer dead-letter queue, for what it could not forward; None: it has not needed one yet."""
         self.on_available: Callable[[str | None], None] | None = None
         """Told, with the session, when there is a message to be received that was not there before."""
         self.on_used: Callable[[], None] | None = None
@@ -90,6 +92,11 @@ class Stock:
     def active_count(self) -> int:
         """Messages that can be received, or are under lock."""
         return sum(map(len, self.lines.values())) + len(self.locks)
+
+    @property
+    def full_size(self) -> int:
+        """Bytes of all messages, those of its dead-letter queues too."""
+        return self.size + sum(each.size for each in (self.dead, self.transfer_dead) if each is not None)
 
     @property
     def scheduled_count(self) -> int:

@@ -36,4 +36,4 @@ class Subscription:
     @property
     def size(self) -> int:
         """Bytes of all its messages, the dead-lettered ones too."""
-        return self.queue.size + (0 if self.queue.dead is None else self.queue.dead.size)
+        return self.queue.full_size

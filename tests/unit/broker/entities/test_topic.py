@@ -1,20 +1,18 @@
 """A topic and its subscriptions in a namespace on a store in memory that can refuse."""
 
-from collections import Counter, deque
-from collections.abc import Callable
-from dataclasses import replace
-from itertools import count
+from collections import Counter
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.broker.entities.conftest import START, RefusingStore, name_of, payload, properties_of
+from tests.unit.broker.entities.conftest import START, name_of, payload, properties_of
+from tests.unit.broker.entities.topic_world import World
 
 from pairbus.amqp.message import Message
 from pairbus.amqp.sections import Header, Properties
 from pairbus.amqp.types import Symbol, Timestamp
-from pairbus.broker.entities.message import ENQUEUED_NUMBER, PING, SCHEDULED_TIME, Held, read_incoming
+from pairbus.broker.entities.message import ENQUEUED_NUMBER, PING, SCHEDULED_TIME, read_incoming
 from pairbus.broker.entities.settings import (
     DAY,
     MINUTE,
@@ -24,91 +22,11 @@ from pairbus.broker.entities.settings import (
     TopicSettings,
 )
 from pairbus.broker.filters import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter
-from pairbus.broker.namespace import Namespace
 from pairbus.broker.refusals import EntityExistsError, RefusedError
-from pairbus.broker.store.base import Journal, Row
 from pairbus.errors import OptionError
 
 SOON = 10_000
 BROKEN = SqlFilter("n / 0 > 1")
-
-
-class World:
-    """A namespace with the topic ``orders``; every step is committed unless it says otherwise."""
-
-    def __init__(self, **settings: Any) -> None:  # noqa: ANN401
-        self.now = START
-        self.inbox: deque[Callable[[], None]] = deque()
-        self.store = RefusingStore(self.inbox.append)
-        self.answers: list[RefusedError | None] = []
-        self._tokens = count(1)
-        self.restart()
-        self.topics.create("orders", TopicSettings(**settings), self.answer)
-        self.commit()
-
-    def restart(self) -> None:
-        """Forget everything that is not durable."""
-        self.inbox.clear()
-        self.store.journal = Journal()
-        self.namespace = Namespace(
-            "contoso", self.store, clock=lambda: self.now, tokens=lambda: next(self._tokens).to_bytes(16)
-        )
-        self.topics = self.namespace.topics
-
-    def answer(self, refused: RefusedError | None) -> None:
-        self.answers.append(refused)
-
-    def flush(self, *, full: bool = False) -> None:
-        """Hand over what has gathered; nobody is answered yet."""
-        self.store.full = full
-        self.store.flush()
-        self.store.full = False
-
-    def commit(self, *, full: bool = False) -> None:
-        self.flush(full=full)
-        while self.inbox:
-            self.inbox.popleft()()
-
-    def subscribe(self, name: str, *rules: Rule, **settings: Any) -> None:  # noqa: ANN401
-        self.topics.create_subscription("orders", name, SubscriptionSettings(**settings), self.answer, *rules[:1])
-        for rule in rules[1:]:
-            self.topics.create_rule("orders", name, rule, self.answer)
-        self.commit()
-
-    def send(self, *names: str, to: str = "orders", full: bool = False, **sections: Any) -> list[int]:  # noqa: ANN401
-        messages = [read_incoming(payload(name, **sections)) for name in names]
-        numbers = self.namespace.get_destination(to).send(messages, self.now, self.answer)
-        self.commit(full=full)
-        return numbers
-
-    def held(self, subscription: str, dead: str = "") -> list[Held]:
-        """Look at what a subscription has."""
-        path = f"orders/subscriptions/{subscription}{dead}"
-        return self.namespace.get(path).queue.peek(0, 1000, self.now)
-
-    def names(self, subscription: str, dead: str = "") -> list[str]:
-        return [name_of(held) for held in self.held(subscription, dead)]
-
-    def dead(self, subscription: str) -> list[tuple[str, object]]:
-        held = self.held(subscription, "/$deadletterqueue")
-        return [(name_of(each), properties_of(each)["DeadLetterReason"]) for each in held]
-
-    def tick(self, passed: int = 0, *, full: bool = False) -> None:
-        self.now += passed
-        self.namespace.tick()
-        self.commit(full=full)
-
-    def is_balanced(self) -> bool:
-        """Tell whether the counts are those of the store, once all is durable."""
-        topic = self.topics.get("orders")
-        scheduled = self.store.rows(topic.id)
-        sizes = [len(row.payload) for row in scheduled]
-        for node in self.namespace:
-            rows: list[Row] = self.store.rows(node.queue.id)
-            if node.queue.size != sum(len(row.payload) for row in rows):
-                return False
-            sizes += [len(row.payload) for row in rows]
-        return topic.size == sum(sizes) and topic.scheduled_count == len(scheduled)
 
 
 @pytest.fixture
@@ -445,52 +363,6 @@ def test_a_duplicate_of_a_message_that_is_refused_is_refused_too_and_the_id_is_f
     assert world.send("new again", properties=same) == [0]
     assert world.names("all") == ["new"]
     assert world.is_balanced()
-
-
-# --- forwarding ------------------------------------------------------------------------------------------------------
-
-
-def test_a_subscription_forwards_to_a_queue_and_a_topic(world: World) -> None:
-    world.namespace.create_queue("audit", QueueSettings(), world.answer)
-    world.topics.create("further", TopicSettings(), world.answer)
-    world.topics.create_subscription("further", "end", SubscriptionSettings(), world.answer)
-    world.subscribe("to-queue", forward_to="AUDIT")
-    world.subscribe("to-topic", forward_to="further")
-    world.send("skipped", to="further")
-    world.send("a")
-    world.commit()
-    (in_queue,) = world.namespace.get("audit").queue.peek(0, 9, world.now)
-    _, in_topic = world.namespace.get("further/subscriptions/end").queue.peek(0, 9, world.now)
-    for held in (in_queue, in_topic):
-        assert name_of(held) == "a"
-        assert Message(held.payload).message_annotations()[ENQUEUED_NUMBER] == 1
-    assert world.names("to-queue") == world.names("to-topic") == []
-
-
-def test_a_queue_forwards_to_a_topic_and_its_dead_too(world: World) -> None:
-    world.subscribe("all")
-    settings = QueueSettings(forward_dead_lettered_messages_to="orders", dead_lettering_on_message_expiration=True)
-    world.namespace.create_queue("in", replace(settings, forward_to="orders"), world.answer)
-    world.namespace.create_queue("dying", settings, world.answer)
-    world.send("a", to="in")
-    world.send("b", to="dying", header=Header(ttl=1000))
-    world.tick(1000)
-    world.commit()
-    assert world.names("all") == ["a", "b"]
-
-
-def test_messages_do_not_go_round_for_ever(world: World) -> None:
-    world.namespace.create_queue("back", QueueSettings(forward_to="orders"), world.answer)
-    world.subscribe("round", forward_to="back")
-    world.send("a")
-    world.tick(1000)
-    assert world.names("round") == ["a"]
-    node = world.namespace.get("orders/subscriptions/round")
-    assert (node.runtime.transfer_message_count, node.runtime.active_message_count) == (1, 0)
-    world.namespace.update_queue("back", QueueSettings(), world.answer)
-    world.tick(1000)
-    world.commit()
-    assert world.names("round") == []
 
 
 # --- administration --------------------------------------------------------------------------------------------------
