@@ -1,4 +1,4 @@
-"""The SDK as we use it. What is not public in it is touched here and in ``sdk_links``, ``browsing`` and ``shortcuts``."""
+"""The SDK as we use it. What is not public in it is used here, in ``sdk_links``, ``browsing`` and ``shortcuts``."""
 
 # pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false

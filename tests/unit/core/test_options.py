@@ -238,7 +238,8 @@ def test_a_timeout_is_none_or_a_number_of_seconds(timeout: float | None) -> None
 
 
 @pytest.mark.parametrize(
-    "timeout", [0, -1, -0.5, math.nan, math.inf, -math.inf, 4_294_968, 10**400, "5", b"5", True, False, 1j, Decimal(5), [5]]
+    "timeout",
+    [0, -1, -0.5, math.nan, math.inf, -math.inf, 4_294_968, 10**400, "5", b"5", True, False, 1j, Decimal(5), [5]],
 )
 def test_a_timeout_that_is_not_valid_is_refused_by_name(timeout: object) -> None:
     with pytest.raises(OptionError, match="greater than 0") as refused:
