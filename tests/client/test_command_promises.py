@@ -2,17 +2,24 @@
 
 import asyncio
 import json
+import os
+import subprocess
 import sys
-from typing import Any
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage
 from tests.client.commanding import UNPAIRED, Shell, broker, pairbus
 from tests.client.test_command_deadletter import bury_orders, ids
 
 from pairbus.aio.sdk_links import QueueLink
+from pairbus.cli.inputs import BadLine, Line
 from pairbus.cli.running import explained
-from pairbus.errors import PairbusError
+from pairbus.cli.shipping import ParkedCount, Shipper
+from pairbus.errors import BacklogUnavailableError, PairbusError
 
 __all__ = ["broker", "pairbus"]
 
@@ -54,6 +61,25 @@ def test_s7_unknown_is_not_failed(pairbus: Shell) -> None:
     assert (ended.code, told["unknown"], told["failed"], told["sent"]) == (1, 1, 0, 0)
 
 
+@pytest.mark.parametrize(("maybe_sent", "unknown", "failed"), [(True, 1, 0), (False, 0, 1)])
+def test_s7_unknown_is_not_failed_if_it_cannot_be_parked_either(maybe_sent: bool, unknown: int, failed: int) -> None:  # noqa: FBT001
+    """An attempt at the primary was never answered, and no backlog queue is left: the sender says so, and is heard."""
+
+    class Sender:
+        async def __aenter__(self) -> None:
+            pass
+
+        async def send_messages(self, _message: object, **_options: object) -> None:
+            raise BacklogUnavailableError("orders", None, None, maybe_sent=maybe_sent)
+
+    async def chunks() -> AsyncGenerator[list[Line | BadLine]]:
+        yield [Line("argument 1", {}, AmqpAnnotatedMessage(data_body=b"x"), 1)]
+
+    shipper = Shipper(cast("Any", Sender()), 1.0, ParkedCount(), lambda _line, _error: None, lambda: None)
+    asyncio.run(shipper.ship(chunks(), keep_going=False, endless=False))
+    assert (shipper.tally.unknown, shipper.tally.failed) == (unknown, failed)
+
+
 def test_receive_and_delete_writes_what_is_on_its_way(pairbus: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker forgets a message when it sends it: one that comes after the last wait is written all the same."""
     real = QueueLink.take
@@ -67,6 +93,25 @@ def test_receive_and_delete_writes_what_is_on_its_way(pairbus: Shell, monkeypatc
     written = pairbus("receive", "orders", "--wait", "0.01s", "--mode", "receive-and-delete").out.splitlines()
     left = pairbus("receive", "orders", "--peek", "--all").out.splitlines()
     assert [json.loads(line)["body"] for line in [*written, *left]] == ["late"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this machine has no device that is always full")
+@pytest.mark.parametrize(
+    ("mode", "left", "told"),
+    [
+        ("peek-lock", 1, "is still in the queue"),
+        ("receive-and-delete", 0, "up to 1 message that the broker has forgott"),
+    ],
+)
+def test_what_a_full_output_costs_is_told_as_it_is(pairbus: Shell, mode: str, left: int, told: str) -> None:
+    _send(pairbus.primary)
+    environment = {**os.environ, "PAIRBUS_PRIMARY_CONNECTION_STRING": pairbus.primary}
+    command = [sys.executable, "-m", "pairbus", "receive", "orders", "--mode", mode]
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False)
+    assert ended.returncode == 2
+    assert told in ended.stderr
+    assert len(pairbus("receive", "orders", "--peek", "--all").out.splitlines()) == left
 
 
 def _send(connection_string: str) -> None:

@@ -3,7 +3,7 @@
 import enum
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -170,7 +170,8 @@ async def _receive(
                 if not await _burst(link, burst, wait, count, settled=settled):
                     break
             if settled:
-                _write(Message(payload) for _, payload in await link.do(SECONDS, link.take_rest(LAST_LOOK)))
+                rest = await link.do(SECONDS, link.take_rest(LAST_LOOK))
+                _write([Message(payload) for _, payload in rest], settled=True)
         finally:
             await link.close()
 
@@ -185,7 +186,7 @@ async def _burst(link: "QueueLink", most: int, wait: float, count: _Count, *, se
     if not got:
         return time.monotonic() - began < wait
     try:
-        _write(Message(payload) for _, payload in got)
+        _write([Message(payload) for _, payload in got], settled=settled)
     except (OSError, typer.Exit):
         if not settled:  # others need not wait until the locks end
             await link.do(SECONDS, link.settle_run([message for message, _ in got], "abandon"))
@@ -208,15 +209,23 @@ def _no_session(error: Exception) -> bool:
     return isinstance(error, OperationTimeoutError)
 
 
-def _write(messages: "Iterable[Message]") -> None:
+def _write(messages: "Sequence[Message]", *, settled: bool = False) -> None:
+    """Write messages to the output.
+
+    :param settled: whether the broker has forgotten them already.
+    """
     from pairbus.aio.documents import document_of
 
     try:
         for message in messages:
             sys.stdout.write(json_text(document_of(message)) + "\n")
         sys.stdout.flush()
-    except BrokenPipeError:
-        raise
     except OSError as error:
+        lost = f"up to {counted(len(messages), 'message')} that the broker has forgotten are lost" if settled else ""
+        if isinstance(error, BrokenPipeError):
+            if lost:
+                say(f"the reader of the output has gone; {lost}")
+            raise
         pipe_is_broken()  # what is left in the buffer can be written no more than the rest
-        fail(f"the output cannot be written: {error.strerror}; what was not written is still in the queue")
+        left = lost or "what was not written is still in the queue"
+        fail(f"the output cannot be written: {error.strerror}; {left}")

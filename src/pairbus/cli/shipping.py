@@ -10,7 +10,7 @@ from pairbus.aio.sdk import facts
 from pairbus.cli.inputs import BadLine, Line
 from pairbus.core.ledger import Kind, Outcome, Record, Stage
 from pairbus.core.verdict import Cause
-from pairbus.errors import MessageError, SendTimeoutError
+from pairbus.errors import MessageError
 
 if TYPE_CHECKING:
     from pairbus.aio import MessageSender
@@ -138,9 +138,8 @@ class Shipper:
         self.tally.parked += min(len(group), self.parked.messages - before)
 
     def _failed(self, lines: Iterable[Line], error: Exception) -> None:
-        in_doubt = (
-            error.maybe_sent if isinstance(error, SendTimeoutError) else facts(error, begun=self.is_open).in_doubt
-        )
+        maybe_sent: bool | None = getattr(error, "maybe_sent", None)  # which all errors of a paired send know (S7)
+        in_doubt = facts(error, begun=self.is_open).in_doubt if maybe_sent is None else maybe_sent
         for line in lines:
             if in_doubt:
                 self.tally.unknown += 1
