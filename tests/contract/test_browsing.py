@@ -48,6 +48,25 @@ def test_messages_of_all_sessions_are_seen_as_they_are_and_stay() -> None:
         browse(broker, scenario)
 
 
+def test_an_entity_that_was_deleted_and_made_again_is_looked_at_as_it_is_now() -> None:
+    """The connection knows the old one, and is not used again."""
+    with EmbeddedBroker(queues=["orders"]) as broker:
+
+        async def scenario(client: ServiceBusClient) -> None:
+            async with Browser(client, "orders") as browser:
+                assert await browser.peek(1, 1) == []
+                await asyncio.to_thread(broker.delete_queue, "orders")
+                with pytest.raises(MessagingEntityNotFoundError):
+                    await browser.peek(1, 1)
+                await asyncio.to_thread(broker.create_queue, "orders", QueueSettings())
+                assert await browser.peek(1, 1) == []
+                await asyncio.to_thread(broker.delete_queue, "orders")
+                await asyncio.to_thread(broker.create_queue, "orders", QueueSettings())
+                assert await browser.peek(1, 1) == []
+
+        browse(broker, scenario)
+
+
 def test_an_entity_that_is_not_there_is_said_at_once() -> None:
     async def scenario(client: ServiceBusClient) -> None:
         async with Browser(client, "nowhere") as browser:

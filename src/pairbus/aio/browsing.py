@@ -32,7 +32,7 @@ from pairbus.aio.sdk_links import Link
 from pairbus.amqp import Message
 from pairbus.core.ledger import Kind, Stage
 from pairbus.core.naming import namespace_label
-from pairbus.core.verdict import Verdict, verdict_of
+from pairbus.core.verdict import Cause, Verdict, verdict_of
 from pairbus.instrument.hooks import Instrument
 
 PAGE: Final = 250
@@ -97,6 +97,8 @@ class Browser(Link):
         self._seconds = attempt_timeout
         self._instrument = Instrument() if instrument is None else instrument
         self._lock = asyncio.Lock()
+        self._has_answered = False
+        """Whether the present connection has shown messages, or that there are none."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -123,13 +125,17 @@ class Browser(Link):
                     found = await within(self._seconds, self._look(request), overrun=self.cut)
                 except Exception as error:
                     operation.failed(error)
+                    told = facts(error)
+                    # The entity that this connection knows was deleted; another one may have its name by now.
+                    is_stale = self._has_answered and told.cause is Cause.NOT_FOUND
                     self._begin_anew()
-                    if pause is None or verdict_of(facts(error)) is Verdict.CALLERS:
+                    if pause is None or (verdict_of(told) is Verdict.CALLERS and not is_stale):
                         raise
                     _LOGGER.debug("%s is looked at again in %g s: %r", self.path, pause, error)
                     await asyncio.sleep(pause)
                 else:
                     operation.done([len(payload) for payload in found])
+                    self._has_answered = True
                     return found
         raise AssertionError("unreachable: the last attempt returns or raises")
 
@@ -164,6 +170,7 @@ class Browser(Link):
         """Forget the connection, so that the next look opens another."""
         self.cut()
         self._inside._handler, self._inside._running = None, False
+        self._has_answered = False
 
 
 async def browse(

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from pairbus.cli.cost import MEANING, read_plan
-from pairbus.cli.running import say_error
+from pairbus.cli.running import counted, say_error
 from pairbus.cli.terminal import console, line
 from pairbus.core.charging import GB
 from pairbus.extras import require
@@ -124,7 +124,10 @@ def report(
         console().print(line(told, (f"The page: {page}", "bold")), soft_wrap=True)
     for file, reason in tables.set_aside.items():
         say_error(f"{file} was set aside, since it cannot be read: {reason}")
-    if tables.set_aside:
+    for file, count in facts.newer.items():
+        records = counted(count, "record")
+        say_error(f"{file}: {records} of a newer pairbus cannot be read and not counted; update this one")
+    if tables.set_aside or facts.newer:
         raise typer.Exit(1)
 
 

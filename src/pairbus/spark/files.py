@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -15,6 +15,7 @@ from pairbus.errors import LedgerError, TablesError
 from pairbus.spark.journal import Contents
 
 SUFFIX = ".jsonl"
+_IN_A_DIRECTORY: Final = (f"*{SUFFIX}", f"*{SUFFIX}.gz")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -53,9 +54,11 @@ class Files:
                     f"{path}: there is no such ledger; name a directory with *{SUFFIX} files, or such files"
                 )
             for each in named:
-                there = self._glob(f"{each.getPath()}/*{SUFFIX}") if each.isDirectory() else [each]
-                found.update(map(_found, there))
+                found.update(map(_found, self._inside(each) if each.isDirectory() else [each]))
         return sorted(found)
+
+    def _inside(self, directory: Any) -> list[Any]:  # noqa: ANN401 (a Java object)
+        return [each for pattern in _IN_A_DIRECTORY for each in self._glob(f"{directory.getPath()}/{pattern}")]
 
     def names(self, pattern: str) -> list[str]:
         """Return the paths that a pattern matches."""

@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 (Spark's own name for it)
 
-from pairbus.core.ledger import Kind, MeteredBy, Outcome, Stage
+from pairbus.core.ledger import VERSION, Kind, MeteredBy, Outcome, Stage
 from pairbus.core.naming import TRANSFER
 from pairbus.spark.files import LedgerPath
 from pairbus.spark.frames import frame_of
@@ -27,6 +27,7 @@ _VALUES: Final[Mapping[str, type[Enum]]] = {
 }
 _FEW: Final = 1_000_000
 """So many hashes are sent to every worker."""
+_NEWER: Final = f"a record of a newer version than {VERSION}, the last that this pairbus reads"
 NO_OPERATION: Final = (Kind.TURN.value, Kind.DROPPED.value)
 
 
@@ -73,6 +74,11 @@ def bronze(lines: DataFrame) -> DataFrame:
 def malformed(bronze: DataFrame) -> DataFrame:
     """Return the lines that are no records, with the file and the reason."""
     return bronze.where("date IS NULL").select("file", "reason", "line")
+
+
+def newer(malformed: DataFrame) -> DataFrame:
+    """Of the lines that are no records, return those that a newer pairbus has written as records."""
+    return malformed.where(F.col("reason") == _NEWER)
 
 
 def silver(bronze: DataFrame, aliases: Mapping[str, str] | None = None) -> DataFrame:
@@ -124,6 +130,7 @@ def _reason() -> Column:
     """Say what is wrong with a line, as :meth:`pairbus.core.ledger.Record.from_json` does where that can be known."""
     rules: list[tuple[Column, Column]] = [
         (F.trim("value") == "", F.lit("an empty line")),
+        (F.col("v") > VERSION, F.lit(_NEWER)),
         (F.col(BROKEN).isNotNull() & F.get_json_object("value", "$").isNull(), F.lit("not a line of JSON")),
         (F.col(BROKEN).isNotNull(), F.lit("not a JSON object, or a field that is to be a whole number is none")),
     ]

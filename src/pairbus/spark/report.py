@@ -12,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pairbus.core.ledger import Kind, MeteredBy, Outcome, Stage
 from pairbus.core.pricing import Plan
 from pairbus.spark import backlog
-from pairbus.spark.ledger import malformed
+from pairbus.spark.ledger import malformed, newer
 from pairbus.spark.schemas import (
     AVAILABILITY_DAILY,
     BACKLOG_OPEN,
@@ -50,6 +50,7 @@ class Curve:
 class Facts:
     """What the tables say, small enough for a page.
 
+    :ivar newer: lines that a newer version has written, which this one cannot count, by file.
     :ivar dropped: records that found no room in the ledger, by what it says itself (ADR 0017).
     :ivar stages: ``operations``, ``charged``, ``nanos``, ``bytes`` and ``bandwidth_nanos`` by stage.
     :ivar ways: rows of ``message_cost``, summed over all days.
@@ -63,6 +64,7 @@ class Facts:
     records: int
     malformed: int
     malformed_lines: Sequence[tuple[str, str, str]]
+    newer: Mapping[str, int]
     dropped: int
     stages: Mapping[str, Mapping[str, int]]
     ways: Sequence[Mapping[str, Any]]
@@ -99,6 +101,7 @@ def gather(tables: Tables, plan: Plan) -> Facts:
     """Read from the tables what a report says."""
     days = tables.days
     wrong = malformed(tables.read(BRONZE))
+    count = wrong.count()
     costs = ["nanos", "bytes", "bandwidth_nanos"]
     stages = _rows(_sums(tables.read(COST_HOURLY), ["stage"], ["operations", "charged", *costs]))
     ways = _rows(_sums(tables.read(MESSAGE_COST), ["way"], ["messages", "operations", *costs]).orderBy("way"))
@@ -114,11 +117,12 @@ def gather(tables: Tables, plan: Plan) -> Facts:
             plan=plan,
             days=days,
             records=tables.read(SILVER).count(),
-            malformed=wrong.count(),
+            malformed=count,
             malformed_lines=[
                 (row["file"], row["reason"], row["line"])
                 for row in wrong.orderBy("file", "line").limit(SHOWN_MALFORMED).collect()
             ],
+            newer=_by_file(newer(wrong)) if count else {},
             dropped=_number(tables.read(SILVER).where(F.col("kind") == Kind.DROPPED.value), "messages"),
             stages={row["stage"]: {name: row[name] for name in row if name != "stage"} for row in stages},
             ways=ways,
@@ -140,8 +144,8 @@ def gather(tables: Tables, plan: Plan) -> Facts:
 def _window(outage: Mapping[str, Any], known: tuple[datetime, datetime]) -> tuple[datetime, int, int]:
     """Return where the curve of an outage begins, how many seconds a span has, and how many spans there are.
 
-    It goes from a while before the outage until a while after its backlog was drained, as far as there are records. The
-    outage begins where a span does.
+    It goes from a while before the outage until a while after its backlog was drained, as far as there are records, and
+    at least one span further, which shows that the backlog is empty. The outage begins where a span does.
 
     :param known: the times of the first and the last record.
     """
@@ -151,9 +155,9 @@ def _window(outage: Mapping[str, Any], known: tuple[datetime, datetime]) -> tupl
     margin = max((ended - began) / 6, timedelta(seconds=5))
     before = max(min(margin, began - known[0]), timedelta(0)).total_seconds()
     after = max(min(ended + margin, known[1]) - began, timedelta(0)).total_seconds()
-    seconds = max(1, ceil((before + after) / (_POINTS - 2)))
+    seconds = max(1, ceil((before + after) / (_POINTS - 3)))
     spans_before = ceil(before / seconds)
-    return began - timedelta(seconds=seconds * spans_before), seconds, spans_before + int(after // seconds) + 1
+    return began - timedelta(seconds=seconds * spans_before), seconds, spans_before + int(after // seconds) + 2
 
 
 def _curve(tables: Tables, outage: Mapping[str, Any], days: Sequence[date]) -> Curve:
@@ -219,6 +223,8 @@ def as_json(facts: Facts) -> dict[str, Any]:
         "days": [day.isoformat() for day in facts.days],
         "records": facts.records,
         "malformed": facts.malformed,
+        "malformed_lines": [{"file": file, "reason": reason} for file, reason, _ in facts.malformed_lines],
+        "newer": dict(facts.newer),
         "dropped": facts.dropped,
         "plan": facts.plan.name,
         "currency": facts.plan.currency,
@@ -267,6 +273,10 @@ def _sums(frame: DataFrame, keys: Sequence[str], measures: Sequence[str]) -> Dat
 
 def _rows(frame: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict() for row in frame.collect()]
+
+
+def _by_file(lines: DataFrame) -> dict[str, int]:
+    return {row["file"]: row["count"] for row in lines.groupBy("file").count().orderBy("file").collect()}
 
 
 def _number(frame: DataFrame, measure: str) -> int:

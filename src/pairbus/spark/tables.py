@@ -27,7 +27,7 @@ from pairbus.spark.files import Files, LedgerPath
 from pairbus.spark.journal import Journal
 from pairbus.spark.lock import directory_lock
 from pairbus.spark.refresh import Refresh, Step
-from pairbus.spark.schemas import Table
+from pairbus.spark.schemas import BRONZE, Table
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -130,10 +130,16 @@ class Tables:
             new = self._update(self._files.ledgers(ledgers), step)
             if not self.days:
                 raise LedgerError(
-                    f"{', '.join(ledgers)}: there is no record of an operation; name what a factory, a broker or a "
-                    "syphon has written as its ledger"
+                    f"{', '.join(ledgers)}: there is no record of an operation{self._instead()}; name what a factory, "
+                    "a broker or a syphon has written as its ledger"
                 )
             return new
+
+    def _instead(self) -> str:
+        """Say what there is instead of records, if anything is."""
+        found = list(self.set_aside.items())
+        found += [(row["file"], row["reason"]) for row in ledger.malformed(self.read(BRONZE)).take(1)]
+        return f" ({found[0][0]}: {found[0][1]})" if found else ""
 
     def ingest(self, lines: DataFrame) -> None:
         """Bring the tables up to date with lines, each source of which is whole: a batch of a stream.

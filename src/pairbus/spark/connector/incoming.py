@@ -90,6 +90,12 @@ class Found:
         return int(self.annotations.get("x-opt-message-state", 0))
 
     @property
+    def enqueued_at(self) -> int | None:
+        """When it was enqueued, in milliseconds since the epoch; None: it is not yet, or the broker does not say so."""
+        at = self.annotations.get("x-opt-enqueued-time")
+        return None if at is None or self.state == SCHEDULED else int(at)
+
+    @property
     def time_to_live(self) -> int | None:
         """In microseconds."""
         if self.label is not None:

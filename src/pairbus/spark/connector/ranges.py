@@ -21,11 +21,16 @@ LEAST_TO_SPLIT: Final = 250
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Sequence numbers of one entity, from ``start`` up to ``end``, exclusive."""
+    """Sequence numbers of one entity, from ``start`` up to ``end``, exclusive.
+
+    :ivar newest: when the last message was enqueued that was seen there, in milliseconds since the epoch, if that is
+        known. No message before ``end`` was enqueued later.
+    """
 
     path: str
     start: int
     end: int
+    newest: int | None = None
 
     @property
     def span(self) -> int:

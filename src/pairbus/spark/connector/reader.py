@@ -7,6 +7,7 @@ what was completed, moved or has expired in the meantime is not, and nothing of 
 import asyncio
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from azure.servicebus.exceptions import MessagingEntityNotFoundError
@@ -15,6 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from pairbus.errors import OptionError
+from pairbus.spark.connector import renumbering
 from pairbus.spark.connector.arrow import RecordBatch
 from pairbus.spark.connector.columns import check_readable
 from pairbus.spark.connector.incoming import SCHEDULED, Found, Table
@@ -56,17 +58,40 @@ class _Source:
     async def _look_at(self, path: str, start: int, most: int | None) -> Range:
         entity = self.entities[path]
         browser = await kept().browser(self.options, entity)
+        seen: dict[int, Found] = {}
 
         async def first_at(number: int) -> int | None:
-            found = await browser.peek(number, 1)
-            return Found(path, found[0]).sequence_number if found else None
+            for payload in await browser.peek(number, 1):
+                found = Found(path, payload)
+                seen[found.sequence_number] = found
+                return found.sequence_number
+            return None
 
         try:
-            return await available(first_at, path, start, most)
+            there = await available(first_at, path, start, most)
         except MessagingEntityNotFoundError:
             if not self.options.is_backlog:
                 raise
-            return Range(path, start, start)  # a backlog queue that nobody has needed yet
+            return Range(path, start, start)  # a backlog queue that was never needed yet
+        return replace(there, newest=renumbering.newest_of(seen) if entity.sub_queue is None else None)
+
+    async def check_identity(self, offset: Mapping[str, int], paths: Iterable[str]) -> None:
+        """Look whether entities are still the ones that an offset is about.
+
+        :raises OptionError: one was deleted and made again.
+        """
+        known = {path: at for path in paths if (at := renumbering.newest_in(offset, path)) is not None}
+        await asyncio.gather(*(self._check_identity(path, offset[path], at) for path, at in known.items()))
+
+    async def _check_identity(self, path: str, start: int, newest: int) -> None:
+        browser = await kept().browser(self.options, self.entities[path])
+        try:
+            first = await browser.peek(FIRST, renumbering.FIRST_MESSAGES)
+        except MessagingEntityNotFoundError:
+            if not self.options.is_backlog:
+                raise
+            return
+        renumbering.check(path, start, newest, [Found(path, payload) for payload in first])
 
     def read(self, part: Part, *, scheduled: bool, pushed: Pushed = NOTHING_PUSHED) -> Iterator[RecordBatch]:
         table = Table(self.schema)
@@ -140,12 +165,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._source = _Source(options, schema)
         self._target: dict[str, int] | None = None
         self._nothing_since: tuple[dict[str, int], float] | None = None
+        self._checked_at: float | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 (Spark's name)
         """Return where a new query begins; on the driver."""
         start = self._source.options.start
         if start == "latest":
-            return self._ends(dict.fromkeys(self._source.entities, FIRST))
+            return self._offset(kept().run(self._source.look(dict.fromkeys(self._source.entities, FIRST))))
         return dict.fromkeys(self._source.entities, start)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 (Spark's name)
@@ -155,7 +181,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 (Spark's name)
         """Remember what there is now: the query ends when it has come to that."""
-        self._target = self._ends(dict.fromkeys(self._source.entities, FIRST))
+        there = kept().run(self._source.look(dict.fromkeys(self._source.entities, FIRST)))
+        self._target = {each.path: each.end for each in there}
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802 (Spark's name)
         """Return how far the next batch goes; on the driver."""
@@ -169,9 +196,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if most is not None:
             given = share({path: each.span for path, each in ranges.items()}, most)
             ends = {path: each.start + given[path] if given[path] else starts[path] for path, each in ranges.items()}
+        further = {path: end for path, end in ends.items() if end > starts[path]}
+        self._check_identity(start, further)
         latest = {**start, **{path: max(end, starts[path]) for path, end in ends.items()}}
+        for path in further:
+            latest = renumbering.noting(latest, path, ranges[path].newest)
         self._nothing_since = (start, time.monotonic()) if latest == start else None
         return latest
+
+    def _check_identity(self, start: dict[str, int], further: Iterable[str]) -> None:
+        """Look whether the entities whose offset advances are the same as before; now and then, whether all are."""
+        paths, now = set(further), time.monotonic()
+        if self._checked_at is None or now - self._checked_at >= renumbering.EVERY:
+            paths, self._checked_at = set(self._source.entities), now
+        kept().run(self._source.check_identity(start, paths))
 
     def _check_is_ours(self, start: dict[str, int]) -> None:
         """Refuse offsets of other entities: from there this one would be read from its beginning, or not at all."""
@@ -191,10 +229,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is None:
             return found
         end = min(found.end, self._target.get(found.path, FIRST))
-        return Range(found.path, min(found.start, end), end)
+        return replace(found, start=min(found.start, end), end=end)
 
-    def _ends(self, starts: Mapping[str, int]) -> dict[str, int]:
-        return {each.path: each.end for each in kept().run(self._source.look(starts))}
+    @staticmethod
+    def _offset(ranges: Iterable[Range]) -> dict[str, int]:
+        offset: dict[str, int] = {}
+        for each in ranges:
+            offset = renumbering.noting({**offset, each.path: each.end}, each.path, each.newest)
+        return offset
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[Part]:
         """Cut a batch into parts; on the driver."""
