@@ -233,7 +233,7 @@ def _last_commit(path: Path, mode: str) -> Commit | _Unreadable | None:
             if not connection.execute("SELECT * FROM sqlite_master WHERE name = 'commits'").fetchall():
                 return None
             return Commit(*connection.execute(QUERIES["last_commit"]).fetchone())
-    except (sqlite3.Error, TypeError):  # TypeError: the row is not there
+    except (sqlite3.Error, UnicodeDecodeError, TypeError):  # TypeError: the row is not there
         return _UNREADABLE
 
 
@@ -248,7 +248,7 @@ def _damage(path: Path, mode: str) -> str | None:
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True)) as connection:
             verdict = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         return str(error)
     return None if verdict == "ok" else verdict
 

@@ -120,7 +120,7 @@ class SqliteStore:
                 opened.callback(self._record.close)
                 self._reserve.keep()
                 self._opened = opened.pop_all()
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
             raise as_store_error(error, self._path) from error
         # A daemon: an owner that is gone without closing must not keep the process alive; all is as after a crash then.
         self._thread = threading.Thread(
@@ -177,8 +177,12 @@ class SqliteStore:
         return first
 
     def session_states(self, entity: int) -> Iterable[tuple[str, bytes]]:
-        """Return the stored session states of an entity."""
-        return self._read(QUERIES["session_states"], (entity,))
+        """Return the stored session states of an entity; one that is damaged is left out, which is logged."""
+        found = self._read(QUERIES["session_states"], (entity,))
+        for session, _, is_whole in found:
+            if not is_whole:
+                _logger.error("%s: the state of a session is damaged, so it has none now: %r", self._path, session)
+        return [(session, state) for session, state, is_whole in found if is_whole]
 
     def seen(self, entity: int, now: int) -> Iterable[tuple[str, int]]:
         """Return the message ids that an entity still remembers, and until when."""
@@ -240,7 +244,7 @@ class SqliteStore:
             raise StoreError(f"{self._path}: closed")
         try:
             return self._reader.execute(query, values).fetchall()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise as_store_error(error, self._path) from error
 
     # From here on: the writer's thread.

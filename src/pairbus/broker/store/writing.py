@@ -10,7 +10,7 @@ from time import time_ns
 from zlib import crc32
 
 from pairbus.broker.store.base import SEQUENCE_BITS, EntityKind, Journal, Row, entity_of, key_of, sequence_of
-from pairbus.broker.store.checksums import content_crc, entity_sum, record_sum
+from pairbus.broker.store.checksums import content_crc, entity_sum, record_sum, state_sum
 from pairbus.broker.store.commits import Commit
 from pairbus.broker.store.queries import QUERIES, with_keys, with_rows
 
@@ -147,7 +147,8 @@ class JournalWriter:
             if state is None:
                 self._execute(QUERIES["remove_session_state"], (entity, session))
             else:
-                self._execute(QUERIES["put_session_state"], (entity, session, state))
+                checksum = state_sum(entity, session.encode(), state)
+                self._execute(QUERIES["put_session_state"], (entity, session, state, checksum))
         if journal.seen:
             self._put_seen(journal.seen)
         for entity, time in journal.forgotten:

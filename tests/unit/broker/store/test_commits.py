@@ -290,9 +290,11 @@ def test_a_file_of_version_3_is_opened_and_counted_from_then_on(owner: Owner, tm
     for number in (1, 2, 3):
         shutil.copy(MIGRATIONS / f"000{number}.sql", older)
     owner.path.parent.mkdir()
-    open_writer(owner.path, older).close()
+    with closing(open_writer(owner.path, older)) as plain:
+        plain.execute("INSERT INTO session_state VALUES (1, 'red', x'01')")
     shutil.copyfile(owner.path, tmp_path / "version3.db")
     store = owner.sqlite()
+    assert list(store.session_states(1)) == [("red", b"\x01")]
     commit(owner, store, range(1, 4))
     store.close()
     record = read_record(owner.path)

@@ -125,11 +125,13 @@ DELETE FROM meta WHERE key IN (SELECT key FROM meta WHERE key BETWEEN ? AND ? LI
 DELETE FROM payload WHERE key IN ({keys}) AND NOT EXISTS (SELECT * FROM meta WHERE body_key = payload.key);
 
 -- name: session_states
-SELECT session, state FROM session_state WHERE entity = ? ORDER BY session;
+-- Last comes whether a state is what was stored.
+SELECT session, state, state_sum = state_sum(entity, CAST(session AS BLOB), CAST(state AS BLOB))
+FROM session_state WHERE entity = ? ORDER BY session;
 
 -- name: put_session_state
-INSERT INTO session_state (entity, session, state) VALUES (?, ?, ?)
-ON CONFLICT (entity, session) DO UPDATE SET state = excluded.state;
+INSERT INTO session_state (entity, session, state, state_sum) VALUES (?, ?, ?, ?)
+ON CONFLICT (entity, session) DO UPDATE SET state = excluded.state, state_sum = excluded.state_sum;
 
 -- name: remove_session_state
 DELETE FROM session_state WHERE entity = ? AND session = ?;
@@ -176,3 +178,13 @@ SELECT store, number, at FROM commits;
 
 -- name: count_commit
 UPDATE commits SET number = ?, at = ?;
+
+-- name: stray_entities
+-- Ids of entities that have messages and do not exist, for opening. It reads one record of each entity, not all.
+WITH RECURSIVE present (id) AS (
+    SELECT min(key) >> 40 FROM meta
+    UNION ALL
+    SELECT (SELECT min(key) >> 40 FROM meta WHERE key >= (present.id + 1) << 40) FROM present WHERE present.id IS NOT NULL
+)
+SELECT id FROM present
+WHERE id IS NOT NULL AND id NOT IN (SELECT id FROM entity) AND id NOT IN (SELECT id FROM dropped);
