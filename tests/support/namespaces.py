@@ -184,7 +184,7 @@ class Line:
     async def browse(self, queue: str, up_to: int) -> Sequence[Parked]:
         await self._step(f"browse {queue}")
         return [
-            Parked(number, read(Message(stored.payload)).label)
+            Parked(number, read(Message(stored.payload)).label, len(stored.payload))
             for number, stored in sorted(self.space.queues[queue].items())
             if number <= up_to
         ]

@@ -240,7 +240,7 @@ class Mover:
         except Exception as error:
             operation.failed(error)
             raise
-        operation.done([0] * len(seen))
+        operation.done(list(map(_size, seen)))
         return seen
 
     def _renewal_period(self, messages: Iterable[Received]) -> float:
@@ -290,11 +290,12 @@ class Mover:
         try:
             now = self._utc()
             payloads = [each.restored(label, now) for each, label in zip(batch, labels, strict=True)]
+            operation.sizes = list(map(len, payloads))
             await self._target.send(destination, Outgoing(payloads, labels[0].session_id, batch[0].partition_key))
         except Exception as error:  # noqa: BLE001 (the rules say what becomes of the messages)
             operation.failed(error, in_doubt=self._target.facts(error).in_doubt)
             return error
-        operation.done(list(map(len, payloads)))
+        operation.done()
         return None
 
     def _note_delivered(self, destination: str, messages: Sequence[Received]) -> None:

@@ -11,6 +11,7 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from pairbus.aio import sdk
+from pairbus.aio.messages import size_of
 from pairbus.aio.relabel import read
 from pairbus.aio.sdk_links import EntityLink, Link, QueueLink, delivery_id, receiver_of, sender_to
 from pairbus.aio.transport import Answers, Outgoing, Received, Settlement
@@ -326,4 +327,4 @@ def _received(link: QueueLink, message: ServiceBusReceivedMessage, payload: byte
 
 def _browsed(message: ServiceBusReceivedMessage) -> Parked:
     properties = cast("Properties | None", cast("Any", message).application_properties)
-    return Parked(message.sequence_number or 0, Label(application_properties=properties or {}))
+    return Parked(message.sequence_number or 0, Label(application_properties=properties or {}), size_of(message))

@@ -4,103 +4,28 @@
 # pyright: reportPrivateUsage=false
 
 import asyncio
-import contextlib
 import itertools
-from collections.abc import AsyncGenerator, Callable, Coroutine
 from datetime import timedelta
-from random import Random
 from typing import Any
 
 import pytest
+from tests.unit.aio.moving import (
+    QUEUE,
+    Bench,
+    MessageSizeExceededError,
+    MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
+    ServiceBusConnectionError,
+    ServiceBusServerBusyError,
+    scene,
+)
 
-from pairbus.aio.mover import Mover, Pace
-from pairbus.core.backoff import Backoff
 from pairbus.core.envelope import PATH, TIME_TO_LIVE, Label
 from pairbus.core.ledger import Kind, Outcome, Record, Stage
-from pairbus.core.routing import DeadLetterReason, Destinations, WaitReason
+from pairbus.core.routing import DeadLetterReason, WaitReason
 from pairbus.instrument.hooks import Instrument, Span, Started
-from support.namespaces import LOCK_SECONDS, Line, MessageLockLostError, Namespace
-from support.virtual import BEGINNING, monotonic, run, utc
-
-QUEUE = "contoso/x-servicebus-transfer/0"
-
-
-class ServiceBusServerBusyError(Exception):
-    retry_after = timedelta(seconds=25)
-
-
-class ServiceBusConnectionError(Exception):
-    pass
-
-
-class MessagingEntityNotFoundError(Exception):
-    pass
-
-
-class MessagingEntityDisabledError(Exception):
-    pass
-
-
-class MessageSizeExceededError(Exception):
-    pass
-
-
-class Sink:
-    def __init__(self) -> None:
-        self.records: list[Record] = []
-        self.on_record: Callable[[Record], None] = lambda _record: None
-
-    def record(self, record: Record) -> None:
-        self.records.append(record)
-        self.on_record(record)
-
-    def count(self, kind: Kind, outcome: Outcome = Outcome.DONE) -> int:
-        return sum(record.messages for record in self.records if record.kind is kind and record.outcome is outcome)
-
-
-class Bench:
-    """Two namespaces, a line to each, and a mover between them."""
-
-    def __init__(self, **pace: Any) -> None:
-        self.primary = Namespace("contoso")
-        self.secondary = Namespace("fabrikam")
-        self.source = Line(self.secondary)
-        self.target = Line(self.primary)
-        self.sink = Sink()
-        self.stop = asyncio.Event()
-        self.mover = self.another(self.source, self.target, **pace)
-
-    def another(self, source: Line, target: Line, **pace: Any) -> Mover:
-        return Mover(
-            QUEUE,
-            source,
-            target,
-            destinations=Destinations(Backoff(1.0, 30.0, jitter=0.0), Random(1)),
-            instrument=Instrument([self.sink], client="test", now=utc, elapsed=monotonic),
-            pace=Pace(**pace),
-            monotonic=monotonic,
-            utc=utc,
-        )
-
-    def park(self, *names: str, destination: str = "orders", **label: Any) -> None:
-        for name in names:
-            self.secondary.park(QUEUE, name, destination, **label)
-
-    async def drain(self) -> int:
-        return await self.mover.move(stop=self.stop, wait=0.5, until_empty=True)
-
-    @property
-    def left(self) -> int:
-        return len(self.secondary.queues[QUEUE])
-
-
-def scene(play: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    def test() -> None:
-        run(play())
-
-    test.__name__ = play.__name__
-    test.__doc__ = play.__doc__
-    return test
+from support.namespaces import LOCK_SECONDS, Line, MessageLockLostError
+from support.virtual import BEGINNING, monotonic, run
 
 
 @scene
@@ -517,106 +442,3 @@ async def test_a_tracer_may_add_its_context_to_messages() -> None:
     bench.target.send = watching
     await bench.drain()
     assert b"traceparent" in sent[0]
-
-
-@pytest.mark.parametrize("seconds", [0.0, 1.0], ids=["in the same instant", "a second later"])
-def test_y1_messages_of_a_queue_that_was_created_again_are_not_taken_for_those_of_the_old_one(seconds: float) -> None:
-    """Same sequence numbers, other messages: none is completed unsent, and none counts as a duplicate."""
-
-    async def play() -> None:
-        bench = Bench()
-        bench.park("a", "b", "c")
-        bench.source.script = {f"complete {name}": [MessageLockLostError()] for name in "abc"}
-        await bench.drain()
-        bench.secondary.recreate(QUEUE)
-        await asyncio.sleep(seconds)
-        if not seconds:  # the broker's clock was set back, say: only the ids differ
-            bench.secondary.put_at = 0.0
-        bench.park("d", "e", "f")
-        await bench.drain()
-        assert bench.primary.ids("orders") == ["a", "b", "c", "d", "e", "f"]
-        assert bench.left == 0
-        assert bench.mover.report().of("orders").duplicates_suspected == 3
-
-    run(play())
-
-
-@scene
-async def test_y1_what_waits_of_a_queue_that_was_created_again_hides_no_new_message() -> None:
-    """The shelf has a message of the old queue with the number of a new one."""
-    bench = Bench()
-    bench.park("a")
-    bench.target.script = {"send orders": [ServiceBusConnectionError()]}
-    await bench.drain()
-    bench.secondary.recreate(QUEUE)
-    bench.park("b", "c")
-    await asyncio.sleep(2)
-    await bench.drain()
-    assert bench.primary.ids("orders") == ["b", "c"]
-    assert bench.mover.report().of("orders").duplicates_suspected == 0
-    assert bench.left == 0
-
-
-@scene
-async def test_a_burst_that_is_cancelled_between_send_and_complete_is_not_sent_again() -> None:
-    """The same mover goes on: it remembers what it has sent, also what only waited for its turn to be completed."""
-    bench = Bench()
-    bench.park("a")
-    bench.park("b", destination="bills")
-    bench.source.script = {"complete a": [1000.0], "complete b": [1000.0]}
-    moving = asyncio.create_task(bench.drain())
-    await asyncio.sleep(10)
-    moving.cancel()
-    await asyncio.wait({moving})
-    bench.source.script.clear()
-    await asyncio.sleep(LOCK_SECONDS)
-    await bench.drain()
-    assert bench.left == 0
-    assert (bench.primary.ids("orders"), bench.primary.ids("bills")) == (["a"], ["b"])
-
-
-def test_y4_locks_are_renewed_at_a_third_of_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("support.namespaces.LOCK_SECONDS", 30.0)
-
-    async def play() -> None:
-        bench = Bench()
-        bench.park("a")
-        bench.target.script = {"send orders": [25.0]}
-        await bench.drain()
-        assert bench.source.steps.count("renew a") == 2
-
-    run(play())
-
-
-@scene
-async def test_k1_failed_peeks_and_abandons_are_recorded() -> None:
-    bench = Bench()
-    bench.park("a", session_id="x")
-    bench.source.script = {"browse " + QUEUE: [ServiceBusConnectionError()], "abandon a": [MessageLockLostError()]}
-    await bench.drain()
-    await bench.mover.release()
-    failed = [record.kind for record in bench.sink.records if record.outcome is not Outcome.DONE]
-    assert failed == [Kind.PEEK, Kind.ABANDON]
-
-
-@scene
-async def test_an_error_of_the_books_stops_completion() -> None:
-    """Y8: what cannot be accounted for stays in the backlog; once it can be, it is completed and not sent again."""
-    bench = Bench()
-    bench.park("a")
-    problems = [OSError("no books")]
-
-    @contextlib.asynccontextmanager
-    async def completing(_messages: Any) -> AsyncGenerator[None]:
-        if problems:
-            raise problems.pop()
-        yield
-
-    bench.mover._account_for = completing
-    with pytest.raises(OSError, match="no books"):
-        await bench.drain()
-    assert bench.left == 1
-    await asyncio.sleep(LOCK_SECONDS)
-    await bench.drain()
-    assert bench.left == 0
-    assert bench.primary.ids("orders") == ["a"]

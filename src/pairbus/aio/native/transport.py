@@ -280,4 +280,4 @@ def _received(link: ReceivingLink, delivery: Delivery) -> NativeReceived:
 def _browsed(payload: bytes) -> Parked:
     message = Message(bytes(payload))
     number = message.message_annotations().get("x-opt-sequence-number", 0)
-    return Parked(number, Label(application_properties=message.application_properties()))
+    return Parked(number, Label(application_properties=message.application_properties()), len(payload))
