@@ -20,6 +20,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessageBatch, ServiceBu
 from pairbus import aio
 from pairbus.aio.availability import BacklogQueue, EntityAvailability, OnTurn
 from pairbus.aio.messages import MessageTypes
+from pairbus.aio.receivers import metered
 from pairbus.core.lifecycle import FactoryState
 from pairbus.core.options import (
     Namespaced,
@@ -285,12 +286,13 @@ class MessagingFactory:
         return MessageSender(sender, self._portal.run)
 
     def get_queue_receiver(self, queue_name: str, **kwargs: Any) -> ServiceBusReceiver:
-        """Get the SDK's own receiver of a queue, with the SDK's arguments (P3)."""
-        return self._receiving().get_queue_receiver(queue_name, **kwargs)
+        """Get the SDK's own receiver of a queue, with the SDK's arguments (P3); its calls are recorded (K1)."""
+        return metered(self._receiving().get_queue_receiver(queue_name, **kwargs), self._factory.instrument)
 
     def get_subscription_receiver(self, topic_name: str, subscription_name: str, **kwargs: Any) -> ServiceBusReceiver:
-        """Get the SDK's own receiver of a subscription, with the SDK's arguments (P3)."""
-        return self._receiving().get_subscription_receiver(topic_name, subscription_name, **kwargs)
+        """Get the SDK's own receiver of a subscription, with the SDK's arguments (P3); its calls are recorded (K1)."""
+        receiver = self._receiving().get_subscription_receiver(topic_name, subscription_name, **kwargs)
+        return metered(receiver, self._factory.instrument)
 
     def _receiving(self) -> ServiceBusClient:
         self._factory.check_open()

@@ -25,6 +25,7 @@ from pairbus.aio.native.client import NativeClient
 from pairbus.aio.native.endpoint import endpoint_of
 from pairbus.aio.pairing import Ends, Pairing
 from pairbus.aio.pumps import Syphon
+from pairbus.aio.receivers import metered
 from pairbus.aio.sdk import tls_context
 from pairbus.aio.sdk_links import Link
 from pairbus.aio.sender import MessageSender
@@ -172,14 +173,15 @@ class MessagingFactory:
         )
 
     def get_queue_receiver(self, queue_name: str, **kwargs: Any) -> ServiceBusReceiver:
-        """Get the SDK's own receiver of a queue, with the SDK's arguments (P3)."""
+        """Get the SDK's own receiver of a queue, with the SDK's arguments (P3); its calls are recorded (K1)."""
         self.check_open()
-        return self.client.get_queue_receiver(queue_name, **kwargs)
+        return metered(self.client.get_queue_receiver(queue_name, **kwargs), self.instrument)
 
     def get_subscription_receiver(self, topic_name: str, subscription_name: str, **kwargs: Any) -> ServiceBusReceiver:
-        """Get the SDK's own receiver of a subscription, with the SDK's arguments (P3)."""
+        """Get the SDK's own receiver of a subscription, with the SDK's arguments (P3); its calls are recorded (K1)."""
         self.check_open()
-        return self.client.get_subscription_receiver(topic_name, subscription_name, **kwargs)
+        receiver = self.client.get_subscription_receiver(topic_name, subscription_name, **kwargs)
+        return metered(receiver, self.instrument)
 
     async def pair_namespace(self, options: SendAvailabilityPairedNamespaceOptions) -> None:
         """Pair the factory with a secondary namespace: from then on its sends are available while this one is not.

@@ -120,8 +120,9 @@ class Operation:
 class Instrument:
     """Makes records of what the parts of one factory do, and hands them to sinks.
 
-    One instrument is used from one event loop, or one thread at a time; sinks may be shared by many instruments.
-    Whoever made a sink closes it.
+    One instrument belongs to one factory; health is told from its event loop, and operations may begin and end in any
+    thread, as those of a synchronous receiver do. Sinks may be shared by many instruments. Whoever made a sink closes
+    it.
 
     :param sinks: who gets the records: :class:`~pairbus.instrument.ledger.LedgerFile` and the like.
     :param tracer: begins spans, see :mod:`pairbus.instrument.opentelemetry`.
