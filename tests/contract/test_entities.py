@@ -107,12 +107,13 @@ def test_an_idle_queue_deletes_itself(run: Run) -> None:
         await lab.pass_time(6 * 60)  # one who receives keeps it
         assert len(await peek(receiver)) == 2
         await receiver.close()
+        sender = await lab.sender()  # the other one was idle for ten minutes
         number = (await sender.schedule_messages(ServiceBusMessage("c"), lab.clock.utc(3600)))[0]
         await lab.pass_time(6 * 60)  # so does what is scheduled
         await sender.cancel_scheduled_messages(number)
         await lab.pass_time(6 * 60)
         with pytest.raises(MessagingEntityNotFoundError):
-            await send(sender, "d")
+            await lab.sender()
         with pytest.raises(MessagingEntityNotFoundError):
             await lab.receiver()
 

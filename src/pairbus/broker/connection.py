@@ -42,14 +42,19 @@ from pairbus.broker.nodes.management import ManagementNode, QueueManagementNode
 from pairbus.broker.nodes.receiving import ReceivingNode
 from pairbus.broker.nodes.requests import Answers, RequestsNode
 from pairbus.broker.nodes.sending import SendingNode
-from pairbus.broker.refusals import RefusedError, not_served
+from pairbus.broker.refusals import RefusedError, not_served, store_unreadable
+from pairbus.broker.store.base import StoreError
 
 if TYPE_CHECKING:
     from pairbus.broker.server import NamespaceServer
 
 CBS: Final = "$cbs"
+CBS_BYTES: Final = 32 * 1024
+"""How many bytes of answers to tokens wait for a client that takes none: it need not have shown who it is."""
 MANAGEMENT: Final = "/$management"
 IDLE_TIMEOUT: Final = 120.0
+LINK_IDLE: Final = 600_000
+"""Milliseconds after which a link to an entity that is not used is detached, as in the cloud."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -72,6 +77,8 @@ class ServerConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         self._answers: dict[str, Answers] = {}
         self._wire: DisturbedWire | None = None
         self._meters = ConnectionMeter(server.namespace.meter)
+        self._idle_at = 0
+        """When a link may have been idle for too long, at the earliest."""
 
     # --- the socket ----------------------------------------------------------------------------------------------
 
@@ -143,6 +150,7 @@ class ServerConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         self._guard.tick()
         if self._guard.is_overdue:
             self.close(Error(CONNECTION_FORCED, "No valid token was put to $cbs within 20 seconds."))
+        self._detach_idle(self._namespace.clock())
         self.flush()
         return self._connection.wake_at
 
@@ -155,6 +163,20 @@ class ServerConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         """End the connection with a client that does not read what it is sent."""
         if self._transport is not None:
             self._transport.abort()
+
+    def _detach_idle(self, now: int) -> None:
+        """Detach links to entities that were not used for ten minutes. Those to $cbs and $management stay."""
+        if now < self._idle_at:
+            return
+        self._idle_at = now + LINK_IDLE
+        for link in self._links():
+            node = link.context
+            if not link.is_attached or not isinstance(node, SendingNode | ReceivingNode):
+                continue
+            if node.used_at + LINK_IDLE <= now:
+                node.let_go()
+            else:
+                self._idle_at = min(self._idle_at, node.used_at + LINK_IDLE)
 
     # --- faults --------------------------------------------------------------------------------------------------
 
@@ -211,6 +233,9 @@ class ServerConnection(asyncio.Protocol, asyncio.BufferedProtocol):
                 self._on_event(event)
             except AmqpError as error:  # a message that cannot be read, where one must be
                 self._connection.close(Error(error.condition, error.description))
+            except StoreError as error:
+                _LOGGER.error("%s: a connection is closed: %s", self._namespace.name, error)  # noqa: TRY400 (it says why)
+                self._connection.close(store_unreadable(self._namespace.name).error)
             except Exception:  # the other events, and the other clients, must not suffer for it
                 _LOGGER.exception("%s: a connection is closed for a bug of the broker", self._namespace.name)
                 self._connection.close(Error(INTERNAL_ERROR, "An unexpected error; the broker's log has more."))
@@ -333,7 +358,9 @@ class ServerConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         link.context.attached()
 
     def _answers_of(self, address: str) -> Answers:
-        return self._answers.setdefault(address, Answers())
+        if address not in self._answers:
+            self._answers[address] = Answers(CBS_BYTES) if address == CBS else Answers()
+        return self._answers[address]
 
     def _let_in(self, link: SenderLink | ReceiverLink, path: str, *rights: Right) -> None:
         """Refuse a client without any of these rights before it learns what there is; end the link once it has none."""

@@ -88,6 +88,11 @@ def store_failed(path: str) -> RefusedError:
     )
 
 
+def store_unreadable(path: str) -> RefusedError:
+    """The store cannot be read: an error of the server, whose log has the cause."""
+    return RefusedError(INTERNAL_ERROR, f"The broker could not read its store for '{path}'. Its log says why.")
+
+
 def too_large(size: int, limit: int) -> RefusedError:
     """A message is larger than the entity takes."""
     return RefusedError(
@@ -174,6 +179,15 @@ def token_expired(link: str, path: str, rights: Iterable[str]) -> RefusedError:
     return RefusedError(
         DETACH_FORCED,
         f"The link '{link}' is force detached. Code: RenewToken. Details: {_claims_required(path, rights)}",
+    )
+
+
+def idle(link: str, role: str) -> RefusedError:
+    """A link on which nothing was sent, received or settled for too long."""
+    return RefusedError(
+        DETACH_FORCED,
+        f"The link '{link}' is force detached. Code: {role}. Details: AmqpMessage{role.capitalize()}.IdleTimerExpired: "
+        "Idle timeout: 00:10:00.",
     )
 
 

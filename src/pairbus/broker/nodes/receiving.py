@@ -28,6 +28,7 @@ from pairbus.broker.refusals import (
     RefusedError,
     bad_argument,
     forwards,
+    idle,
     session_lock_lost,
     session_needed,
     session_not_supported,
@@ -46,7 +47,10 @@ _TICKS_PER_MILLISECOND: Final = 10_000
 
 
 class ReceivingNode:
-    """Gives messages to a receiver and settles them as it says."""
+    """Gives messages to a receiver and settles them as it says.
+
+    :ivar used_at: when the receiver asked for messages, got one or settled one last, or the link was attached.
+    """
 
     def __init__(
         self, namespace: Namespace, node: QueueNode, link: SenderLink, changed: Changed, meter: LinkMeter
@@ -60,6 +64,7 @@ class ReceivingNode:
         self._received = meter[Kind.RECEIVE]
         self._completed = meter[Kind.COMPLETE]
         self._polls = Polls(meter[Kind.EMPTY_RECEIVE])
+        self.used_at = namespace.clock()
         self._source = link.remote.source if link.remote is not None else None
         self._deletes = link.remote is not None and link.remote.snd_settle_mode == SETTLE_SETTLED
 
@@ -120,6 +125,10 @@ class ReceivingNode:
             self._link.refuse(refused.error)
         self._changed()
 
+    def let_go(self) -> None:
+        """End: it was idle for too long, with messages wanted or not."""
+        self._link.detach(idle(self._link.name, "consumer").error)
+
     def detached(self) -> None:
         """End. Messages under lock stay so until their locks end; a session is free at once."""
         self._polls.ended()
@@ -134,7 +143,8 @@ class ReceivingNode:
 
     def on_flow(self) -> None:
         """Take note of new credit."""
-        self._polls.asked(self._link.credit, self._namespace.clock())
+        self.used_at = self._namespace.clock()
+        self._polls.asked(self._link.credit, self.used_at)
         self._node.consumers.serve()
         if self._link.draining:
             self._link.drained()
@@ -155,6 +165,7 @@ class ReceivingNode:
         elif taken:
             self._link.send_all([(held.token or b"", *outgoing_parts(held)) for held in taken])
         if taken:
+            self.used_at = now
             sizes = [len(held.payload) for held in taken]
             count = len(taken) if max(sizes) <= STEP_BYTES else charged(sizes)
             self._received.ended(None, count, len(taken), sum(sizes))
@@ -166,6 +177,7 @@ class ReceivingNode:
 
     def on_disposition(self, event: DispositionReceived, deliveries: list[SentDelivery]) -> None:
         """Settle deliveries as the receiver says, and tell it when that is durable."""
+        self.used_at = self._namespace.clock()
         if isinstance(event.state, Accepted) and len(deliveries) > 1 and self._complete_all(event, deliveries):
             return
         for delivery in deliveries:

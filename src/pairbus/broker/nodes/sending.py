@@ -12,7 +12,7 @@ from pairbus.broker.entities.topic import Topic
 from pairbus.broker.faults.board import FaultKind
 from pairbus.broker.metering import LinkMeter, Sends
 from pairbus.broker.namespace import Namespace
-from pairbus.broker.refusals import RefusedError, too_large
+from pairbus.broker.refusals import RefusedError, idle, too_large
 
 Changed: TypeAlias = Callable[[], None]
 """Told when a connection has something to send that it did not have before."""
@@ -24,7 +24,10 @@ REFUSABLE = 4 * 1024 * 1024
 
 
 class SendingNode:
-    """Takes messages into a queue or a topic; each is answered once it is durable."""
+    """Takes messages into a queue or a topic; each is answered once it is durable.
+
+    :ivar used_at: when a message came last, or the link was attached.
+    """
 
     def __init__(
         self, namespace: Namespace, entity: Queue | Topic, link: ReceiverLink, changed: Changed, meter: LinkMeter
@@ -34,6 +37,7 @@ class SendingNode:
         self._link = link
         self._changed = changed
         self._sent = Sends(meter)
+        self.used_at = namespace.clock()
 
     def attached(self) -> None:
         """Begin."""
@@ -43,6 +47,7 @@ class SendingNode:
 
     def on_deliveries(self, deliveries: Sequence[Delivery]) -> None:
         """Take what came together: single messages in one go, if there is nothing wrong with any of them."""
+        self.used_at = self._namespace.clock()
         if len(deliveries) == 1 or not self._take_all(deliveries):
             for delivery in deliveries:
                 self.on_delivery(delivery)
@@ -97,6 +102,10 @@ class SendingNode:
             answer(refused)
         except AmqpError as error:
             answer(RefusedError(error.condition, error.description))
+
+    def let_go(self) -> None:
+        """End: it was idle for too long."""
+        self._link.detach(idle(self._link.name, "publisher").error)
 
     def detached(self) -> None:
         """End."""
