@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeAlias
 
 import pytest
+from tests.client.linking import HOUR
 from tests.client.stage import Stage
 from tests.client.twins import KINDS, Twin
 
@@ -48,6 +49,12 @@ def play_aio(request: pytest.FixtureRequest) -> Play:
         run(scenario, Twin(str(request.param)), **stage)
 
     return play
+
+
+@pytest.fixture
+def nobody_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let minutes pass in an instant, in which no heartbeat comes."""
+    monkeypatch.setattr("pairbus.aio.native.connection.IDLE_SECONDS", 240 * HOUR)
 
 
 def run(

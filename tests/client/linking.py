@@ -40,6 +40,9 @@ async def transport_on(
 class Willing:
     """The administration of a namespace that has every queue."""
 
+    def __init__(self, namespace: str) -> None:
+        self.fully_qualified_namespace = namespace
+
     async def get_queue(self, queue_name: str) -> str:
         return queue_name
 
@@ -56,7 +59,7 @@ async def paired(
         MessagingFactory.from_connection_string(each.connection_string, retry_total=0, transport=carrier)
         for each in (peer, secondary)
     ]
-    manager = cast("NamespaceManager", Willing())
+    manager = cast("NamespaceManager", Willing(factories[1].fully_qualified_namespace))
     defaults: dict[str, Any] = {"backlog_queue_count": 1, "failover_interval": 0, "attempt_timeout": 15}
     await factories[0].pair_namespace(
         SendAvailabilityPairedNamespaceOptions(manager, factories[1], **{**defaults, **options})

@@ -33,16 +33,12 @@ from support.peer import LOCK_LOST, Asked, Peer, Settled, Transfer, rejected, st
 QUEUE = "contoso/x-servicebus-transfer/0"
 SECONDS = 15.0
 
+pytestmark = pytest.mark.usefixtures("nobody_is_silent")
+
 
 @pytest.fixture(params=["sdk", "native"])
 def carrier(request: pytest.FixtureRequest) -> TransportName:
     return request.param
-
-
-@pytest.fixture(autouse=True)
-def _nobody_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Minutes pass in an instant, in which no heartbeat comes."""
-    monkeypatch.setattr("pairbus.aio.native.connection.IDLE_SECONDS", 240 * HOUR)
 
 
 # --- links that the cloud ends ----------------------------------------------------------------------------------------

@@ -135,6 +135,7 @@ class Peer:
     :ivar respond: answers a request to the management of an entity, or does not.
     :ivar confirm: how a settlement of deliveries with this tag is answered; None: not at all.
     :ivar refuse: why a link to an entity is refused, if it is.
+    :ivar ignore: whether a link to an entity is not answered at all.
     """
 
     credit: int = 1000
@@ -145,11 +146,14 @@ class Peer:
     respond: Callable[[Asked], None] = lambda asked: asked.answer()
     confirm: Callable[[Settled], DeliveryState | None] = lambda settled: settled.state
     refuse: Callable[[str], Error | None] = lambda _entity: None
+    ignore: Callable[[str], bool] = lambda _entity: False
     transfers: list[Transfer] = field(default_factory=list[Transfer])
     tokens: list[Asked] = field(default_factory=list[Asked])
     asked: list[Asked] = field(default_factory=list[Asked])
     settled: list[Settled] = field(default_factory=list[Settled])
     attached: list[Attached] = field(default_factory=list[Attached])
+    ignored: list[str] = field(default_factory=list[str])
+    """The entities of the links that were not answered."""
     heartbeats: int = 0
     connections: "list[Conversation]" = field(default_factory=list["Conversation"])
     """Those that are open."""
@@ -307,6 +311,9 @@ class Conversation(asyncio.Protocol):
 
     def _on_attach(self, link: ServerLink) -> None:
         entity = address_of(link)
+        if self._peer.ignore(entity):
+            self._peer.ignored.append(entity)
+            return
         refused = self._peer.refuse(entity)
         if refused is not None:
             link.refuse(refused)

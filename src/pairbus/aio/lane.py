@@ -38,7 +38,7 @@ Unheard: TypeAlias = Callable[[ErrorFacts | None, float], None]
 """Told how an attempt ended that no caller waits for any more (None: it was accepted), and when it had begun."""
 
 STALE_SECONDS: Final = 240.0
-"""A link that was idle for longer is opened anew when it is prepared: brokers detach idle ones after ten minutes."""
+"""A link that was idle for longer is replaced before it is used again: brokers detach idle ones after ten minutes."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -140,8 +140,8 @@ class Lane:
 
     async def prepare(self, *, retries: bool = True) -> None:
         """Open the link, if it is not open, so that the next one need not wait for it."""
-        if self._carrier is None and self._link is not None and self._loop.time() - self.used_at > STALE_SECONDS:
-            self._drop(in_doubt=False)
+        if self._carrier is None:
+            self._drop_if_stale()
         await self._opened(retries=retries)
 
     def prepare_soon(self) -> None:
@@ -203,6 +203,7 @@ class Lane:
         try:
             while self._waiting and self._carrier is me:
                 try:
+                    self._drop_if_stale()
                     link = self._link or await self._opened(retries=any(one.retries for one in self._waiting))
                     load, work = await self._next_load(link)
                 except Exception as error:  # noqa: BLE001 (handed to all who waited for the link)
@@ -377,6 +378,11 @@ class Lane:
             if self._closed:
                 raise AbandonedError(f"the link to {self.entity!r} is closed")
         return link
+
+    def _drop_if_stale(self) -> None:
+        """Let go of a link that has rested for long: the broker may have detached it, and its word be on its way."""
+        if self._link is not None and self._loop.time() - self.used_at > STALE_SECONDS:
+            self._drop(in_doubt=False)
 
     def _drop(self, *, in_doubt: bool, keep_open_link: bool = False) -> None:
         """Let go of the link, and of one that is being opened: the next one who needs it gets a new one."""

@@ -179,6 +179,7 @@ class NativeConnection(asyncio.Protocol):
             case LinkDetached():
                 self._on_detached(event)
             case Opened():
+                self._set_timer()  # by now the peer has said how often it wants to hear from us
                 if not self._opened.done():
                     self._opened.set_result(None)
             case Closed(error):
@@ -209,6 +210,8 @@ class NativeConnection(asyncio.Protocol):
     # --- time ----------------------------------------------------------------------------------------------------
 
     def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         wake_at = self.amqp.wake_at
         if wake_at is not None:
             self._timer = self.loop.call_at(wake_at, self._tick)

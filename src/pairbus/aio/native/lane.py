@@ -76,6 +76,8 @@ class NativeLane:
         self._openers = 0
         """How many wait for the link to be opened, with nothing to send yet."""
         self._dispatching = False
+        self._starting = False
+        """Whether a list or a batch is about to be sent, behind which others wait."""
         self._watchdog: asyncio.TimerHandle | None = None
         self._batch_bytes: int | None = None
         self._idle = asyncio.Event()
@@ -93,6 +95,8 @@ class NativeLane:
         submission.future = self._loop.create_future()
         now = self._loop.time()
         alone = not self._under_way  # then at once; those who come while it is under way travel together
+        if alone:
+            self._drop_if_stale()
         self._under_way[submission] = now
         if self._watchdog is None or self._watchdog.when() > submission.deadline:
             self._watch(submission.deadline)
@@ -125,8 +129,8 @@ class NativeLane:
     async def prepare(self, *, retries: bool = True) -> None:
         """Open the link, if it is not open, so that the next one need not wait for it."""
         del retries  # whoever sends tries again by its own rules
-        if self._sender is not None and not self._under_way and self._loop.time() - self.used_at > STALE_SECONDS:
-            self._drop()
+        if not self._under_way:
+            self._drop_if_stale()
         if self._open_sender() is None:
             self._openers += 1
             try:
@@ -227,6 +231,11 @@ class NativeLane:
         if not isinstance(error, AbandonedError):
             self._loop.call_soon(self._unheard, facts(error, begun=False), self._opening_began)
 
+    def _drop_if_stale(self) -> None:
+        """Let go of a link that has rested for long: the broker may have detached it, and its word be on its way."""
+        if self._open_sender() is not None and self._loop.time() - self.used_at > STALE_SECONDS:
+            self._drop()
+
     def _drop(self) -> None:
         """Let go of the link, and of one that is being opened: the next one who needs it gets a new one."""
         opening, self._opening = self._opening, None
@@ -298,7 +307,7 @@ class NativeLane:
     def _dispatch(self) -> None:
         """Send what was handed in during this turn."""
         self._dispatching = False
-        if not self._gathered:
+        if not self._gathered or self._starting:
             return
         sender = self._open_sender()
         if sender is None:
@@ -318,8 +327,12 @@ class NativeLane:
         if first.future.done():
             return gathered[1:]
         if not first.joins:
+            # It sends in the next turn of the loop; what came later does not overtake it.
+            self._starting = self._dispatching = True
             self._chores.start(self._work(sender, first), f"sending to {self.entity}")
-            return gathered[1:]
+            self._loop.call_soon(self._dispatch)
+            self._gathered = [*gathered[1:], *self._gathered]
+            return []
         if len(gathered) == 1:
             self._send_alone(sender, first)
             return []
@@ -337,7 +350,8 @@ class NativeLane:
         return others
 
     async def _work(self, sender: NativeSender, submission: Submission[Any]) -> None:
-        """Do what is no single message: a list, a batch, a schedule."""
+        """Do what is no single message: a list, a batch, a schedule. What it sends it sends before it first waits."""
+        self._starting = False
         if submission.future.done():
             return  # its caller has given up
         operation = self._begin((submission,))
