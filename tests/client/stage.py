@@ -149,11 +149,12 @@ class Stage:
         """Wait until so many operations on an entity have begun, those that have ended included."""
         await self.until(lambda: self.instrument.begun.count((kind, entity)) >= count)
 
-    async def links(self) -> int:
-        """Tell how many links the primary's entities have."""
+    async def links(self, at: str = "primary") -> int:
+        """Tell how many links the entities of a broker have."""
+        broker = self.primary if at == "primary" else self.secondary
 
         def ask() -> int:
-            connection = http.client.HTTPConnection("127.0.0.1", self.primary.endpoints["localhost"].port)
+            connection = http.client.HTTPConnection("127.0.0.1", broker.endpoints["localhost"].port)
             try:
                 connection.request("GET", "/$metrics")
                 found = re.search(r"^pairbus_links (\d+)", connection.getresponse().read().decode(), re.MULTILINE)
@@ -164,10 +165,10 @@ class Stage:
 
         return await asyncio.to_thread(ask)
 
-    async def until_links(self, count: int) -> None:
-        """Wait until the primary's entities have so many links."""
+    async def until_links(self, count: int, at: str = "primary") -> None:
+        """Wait until the entities of a broker have so many links."""
         async with asyncio.timeout(DEADLINE):
-            while await self.links() != count:  # noqa: ASYNC110 (the broker tells nobody)
+            while await self.links(at) != count:  # noqa: ASYNC110 (the broker tells nobody)
                 await asyncio.sleep(0.01)
 
     def receiver(self, queue: str, *, at: str = "primary", **options: Any) -> Any:
