@@ -12,7 +12,8 @@ import pytest
 from tests.unit.aio.moving import QUEUE, Bench, ServiceBusConnectionError, scene
 
 from pairbus.aio.transport import Outgoing
-from pairbus.core.ledger import Kind, Outcome
+from pairbus.core.ledger import Kind, Outcome, Record
+from pairbus.instrument.hooks import Instrument
 from support.namespaces import LOCK_SECONDS, MessageLockLostError
 from support.virtual import run
 
@@ -151,3 +152,28 @@ async def test_k1_peeks_are_recorded_with_the_bytes_that_came() -> None:
     stored = sum(len(each.payload) for each in bench.secondary.queues[QUEUE].values())
     await bench.drain()
     assert [(each.messages, each.bytes) for each in bench.sink.records if each.kind is Kind.PEEK] == [(2, stored)]
+
+
+def test_k1_the_ledger_is_flushed_after_a_send_and_before_its_completion() -> None:
+    """ADR 0004: what leaves the backlog has a record that outlives a kill. In real time: a thread flushes."""
+
+    async def play() -> None:
+        bench = Bench()
+        bench.park("a")
+        flushed: list[list[str]] = []
+
+        class Keeper:
+            def record(self, record: Record) -> None:
+                pass
+
+            def flush(self, timeout: float) -> bool:  # noqa: ARG002 (the sink's)
+                flushed.append([*bench.target.steps, *bench.source.steps])
+                return True
+
+        bench.mover._instrument = Instrument([Keeper()])
+        await bench.drain()
+        assert len(flushed) == 1
+        assert "sent orders" in flushed[0]
+        assert "complete a" not in flushed[0]
+
+    asyncio.run(play())

@@ -46,6 +46,25 @@ def test_what_is_recorded_is_read_back(tmp_path: Path) -> None:
     assert (ledger.dropped, ledger.waiting) == (0, 0)
 
 
+def test_what_was_recorded_is_synced_to_the_disk_when_the_ledger_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    real = os.fsync
+
+    def fsync(file: int) -> None:
+        synced.append(os.fstat(file).st_size)
+        real(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    ledger = LedgerFile(tmp_path)
+    for number in range(3):
+        ledger.record(made(number))
+    assert ledger.close()
+    assert synced == [file.stat().st_size for file in files(tmp_path)]
+    assert "pairbus ledger" not in [thread.name for thread in threading.enumerate()]
+
+
 def test_nothing_is_made_before_there_is_something_to_write(tmp_path: Path) -> None:
     ledger = LedgerFile(tmp_path)
     assert ledger.close()
