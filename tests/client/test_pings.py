@@ -11,7 +11,7 @@ from azure.servicebus import ServiceBusMessage
 from tests.client.linking import paired
 
 from pairbus.aio import MessagingFactory
-from pairbus.amqp.performatives import ACCEPTED
+from pairbus.amqp.performatives import ACCEPTED, DeliveryState
 from pairbus.core.health import State
 from pairbus.core.options import TransportName
 from support import moved
@@ -20,6 +20,8 @@ from support.peer import Peer, Transfer, rejected
 CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
 INTERVAL = 60.0
 DISABLED = rejected("com.microsoft:entity-disabled")
+FULL = rejected("amqp:resource-limit-exceeded")
+"""After this one the SDK keeps its link."""
 
 pytestmark = pytest.mark.usefixtures("nobody_is_silent")
 
@@ -58,10 +60,14 @@ def content_type_of(transfer: Transfer) -> str | None:
 
 
 @asynccontextmanager
-async def outage(carrier: TransportName, **options: Any) -> AsyncGenerator[Outage]:  # noqa: ANN401
+async def outage(
+    carrier: TransportName,
+    why: DeliveryState = DISABLED,
+    **options: Any,  # noqa: ANN401
+) -> AsyncGenerator[Outage]:
     """Have failover engaged. The sender is closed: pings have a link of their own."""
     async with Peer() as peer, Peer() as secondary:
-        peer.judge = lambda _transfer: DISABLED
+        peer.judge = lambda _transfer: why
         defaults = {"ping_primary_interval": INTERVAL}
         async with paired(peer, secondary, carrier, **{**defaults, **options}) as factory:
             async with factory.get_queue_sender("orders") as sender:
@@ -123,7 +129,7 @@ def test_the_links_of_pings_are_closed(carrier: TransportName, *, accepted: bool
     """When one was accepted, or else with the factory: no sender is there to whom they would belong."""
 
     async def scenario() -> None:
-        async with outage(carrier) as at:
+        async with outage(carrier, FULL) as at:
             await at.peer.heard(lambda: not at.peer.open_links("orders"))  # the sender's
             await at.ping()
             assert len(at.peer.open_links("orders")) == 1

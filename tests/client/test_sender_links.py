@@ -195,7 +195,10 @@ def test_an_idle_link_that_the_cloud_detaches_is_no_failure(carrier: TransportNa
     play(scenario)
 
 
-def test_s10_a_link_that_did_not_answer_is_not_used_again(carrier: TransportName) -> None:
+@pytest.mark.parametrize("others_answer", [True, False])
+def test_s10_a_link_that_did_not_answer_is_not_used_again(carrier: TransportName, *, others_answer: bool) -> None:
+    """Natively a connection on which nothing is heard is given up with all its links, and else the one link is."""
+
     async def scenario() -> None:
         async with setting(carrier, failover_interval=HOUR) as at:
             await at.sender.send_messages(ServiceBusMessage("one"))
@@ -203,10 +206,14 @@ def test_s10_a_link_that_did_not_answer_is_not_used_again(carrier: TransportName
             sending = at.send(ServiceBusMessage("two"))[0]
             await at.peer.heard(lambda: len(at.peer.transfers) == 2)
             at.peer.judge = lambda _transfer: ACCEPTED
+            if others_answer:
+                async with at.factory.get_queue_sender("bills") as other:
+                    await other.send_messages(ServiceBusMessage("other"))
             moved.move(SECONDS)
             await sending  # it is held, and tried again
-            assert at.peer.texts == ["one", "two", "two"]
-            assert at.peer.transfers[2].link is not at.peer.transfers[1].link
+            first, second, again = (each for each in at.peer.transfers if each.entity == "orders")
+            assert (second.texts, again.texts) == (["two"], ["two"])
+            assert first.link is second.link is not again.link
             await at.peer.heard(lambda: len(at.peer.open_links("orders")) == 1)
 
     play(scenario)
