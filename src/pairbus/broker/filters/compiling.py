@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 from pairbus.broker.filters import syntax
 from pairbus.broker.filters.errors import EvaluationError, InvalidRuleError
 from pairbus.broker.filters.facts import SYSTEM, Facts
-from pairbus.broker.filters.like import Matches, compile_like
+from pairbus.broker.filters.like import MAX_TEXT, Matches, compile_like
 from pairbus.broker.filters.reading import read_action, read_filter
 from pairbus.broker.filters.syntax import Condition
 from pairbus.broker.filters.values import COMPARISONS, Value, calculate, equal, signed
@@ -148,9 +148,17 @@ def _like(like: syntax.Like) -> Test:
     text = _reading(like.text)
     matcher = _matcher(like)
 
+    most = None if isinstance(like.pattern, syntax.Constant) else MAX_TEXT
+
     def tested(facts: Facts) -> bool | None:
         value, matches = text(facts), matcher(facts)
-        return matches(value) if type(value) is str and matches is not None else None
+        if type(value) is not str or matches is None:
+            return None
+        if most is not None and len(value) > most:
+            raise EvaluationError(
+                f"A text of at most {most} characters is compared with a pattern that is no constant, not {len(value)}."
+            )
+        return matches(value)
 
     return tested
 
