@@ -367,8 +367,9 @@ def test_messages_that_lie_around_for_long_are_put_back(monkeypatch: pytest.Monk
             receiving = asyncio.create_task(link.receive(5, 5))
             await asyncio.sleep(0.3)
             monkeypatch.setattr("pairbus.aio.sdk_links.FRESH_SECONDS", 10.0)
-            got = [each.message_id for each, _ in await receiving]
-            assert got[:1] == ["n0"]
+            got = [(each.message_id, each.delivery_count) for each, _ in await receiving]
+            assert got[0][0] == "n0"
+            assert got[0][1], "it was not put back"
             await link.settle_run([message], "complete")
             await link.close()
 
