@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from pairbus.broker.waiting import PATIENCE, SEATS, Ticket, WaitingRoom
-from pairbus.broker.web import Handler
+from pairbus.broker.web import Admit, Handler, no_bodies
 
 if TYPE_CHECKING:
     from pairbus.broker.http import HttpConnection
@@ -39,6 +39,7 @@ class Door:
     matters most, has a plain transport of the event loop's. The rest is told apart by the first bytes that are read,
     which inside TLS are those inside.
 
+    :param admits: tells by the head of an HTTP request whether its body is read.
     :param tls: how to speak TLS; None: not at all.
     """
 
@@ -48,6 +49,7 @@ class Door:
         amqp: AmqpFactory,
         handler: Handler,
         *,
+        admits: Admit = no_bodies,
         tls: ssl.SSLContext | None = None,
         patience: float = PATIENCE,
         seats: int = SEATS,
@@ -56,6 +58,7 @@ class Door:
         self._loop = loop
         self._amqp = amqp
         self._handler = handler
+        self._admits = admits
         self._tls = tls
         self._has_told_of_tls = False
         self._listeners: list[socket.socket] = []
@@ -230,7 +233,7 @@ class Door:
         from pairbus.broker.websocket import accept_websocket  # noqa: PLC0415
 
         upgrade = partial(accept_websocket, self._amqp, self.room)
-        made = HttpConnection(self._handler, self.room, ticket, upgrade=upgrade, ended=self._ended)
+        made = HttpConnection(self._handler, self.room, ticket, admits=self._admits, upgrade=upgrade, ended=self._ended)
         self._https.add(made)
         return made
 

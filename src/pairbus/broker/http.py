@@ -1,9 +1,13 @@
-"""HTTP/1.1 on a connection: whole requests to a handler, one at a time, and a way out to WebSocket."""
+"""HTTP/1.1 on a connection: whole requests to a handler, one at a time, and a way out to WebSocket.
+
+A body is kept in memory until it is whole, so it is read only of a client whose head shows that it may send one. The
+others are answered by their heads alone, as the handler answers them, and what they go on sending is dropped.
+"""
 
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import Final, cast
@@ -12,7 +16,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import h11
 
 from pairbus.broker.waiting import Ticket, WaitingRoom
-from pairbus.broker.web import Handler, Request, Response
+from pairbus.broker.web import Admit, Handler, Request, Response
 
 MAX_HEAD: Final = 64 * 1024
 MAX_BODY: Final = 1024 * 1024
@@ -56,6 +60,7 @@ class HttpConnection(asyncio.Protocol):
     reads no answers is kept at one of them.
 
     :param ticket: of a client that waits already.
+    :param admits: tells by the head whether the body is read.
     :param upgrade: takes over the transport of a client that asks for WebSocket; returns why not, if so.
     :param ended: is told when the connection is gone, and what was being done for it is done.
     """
@@ -66,6 +71,7 @@ class HttpConnection(asyncio.Protocol):
         room: WaitingRoom,
         ticket: Ticket,
         *,
+        admits: Admit,
         upgrade: Callable[[asyncio.Transport, Upgrade], str | None],
         ended: Callable[["HttpConnection"], None],
         max_body: int = MAX_BODY,
@@ -73,6 +79,7 @@ class HttpConnection(asyncio.Protocol):
         self._handler = handler
         self._room = room
         self._ticket = ticket
+        self._admits = admits
         self._upgrade = upgrade
         self._ended = ended
         self._max_body = max_body
@@ -192,7 +199,11 @@ class HttpConnection(asyncio.Protocol):
         announced = request.headers.get("content-length")  # h11 has seen to it that it is a number, and one
         if announced is not None and int(announced) > self._max_body:
             raise self._too_large()
-        self._incoming = _Incoming(request)
+        has_body = "transfer-encoding" in request.headers or int(announced or 0) > 0
+        if has_body and not self._admits(request):
+            self._begin_answer(request, is_last=True)
+        else:
+            self._incoming = _Incoming(request)
 
     def _on_body(self, data: bytes) -> None:
         incoming = self._incoming
@@ -206,13 +217,14 @@ class HttpConnection(asyncio.Protocol):
 
     def _on_end(self) -> None:
         incoming, self._incoming = self._incoming, None
-        if incoming is None or self._transport is None:
-            return
-        self._room.leave(self._ticket)
-        self._transport.pause_reading()
-        head = incoming.head
-        request = Request(head.method, head.path, head.query, head.headers, bytes(incoming.body))
-        self._task = asyncio.get_running_loop().create_task(self._answer(request))
+        if incoming is not None:
+            self._begin_answer(replace(incoming.head, body=bytes(incoming.body)), is_last=False)
+
+    def _begin_answer(self, request: Request, *, is_last: bool) -> None:
+        if self._transport is not None:
+            self._room.leave(self._ticket)
+            self._transport.pause_reading()
+            self._task = asyncio.get_running_loop().create_task(self._answer(request, is_last=is_last))
 
     def _on_upgrade(self, event: h11.Request, request: Request) -> None:
         assert self._transport is not None  # noqa: S101 (what came, came by it)
@@ -225,9 +237,9 @@ class HttpConnection(asyncio.Protocol):
 
     # --- answers -------------------------------------------------------------------------------------------------
 
-    async def _answer(self, request: Request) -> None:
+    async def _answer(self, request: Request, *, is_last: bool) -> None:
         try:
-            head, body = await self._ask_handler(request)
+            head, body = await self._ask_handler(request, is_last=is_last)
         finally:
             self._task = None
             if self._transport is None:
@@ -236,6 +248,10 @@ class HttpConnection(asyncio.Protocol):
             return
         self._respond(head, body)
         self._ticket = self._room.enter(self._too_late)
+        if is_last:
+            self._let_go()
+            self._transport.resume_reading()
+            return
         if self._is_stopping or self._h11.our_state is not h11.DONE or self._h11.their_state is not h11.DONE:
             self._hang_up()
             return
@@ -244,9 +260,11 @@ class HttpConnection(asyncio.Protocol):
             self._transport.resume_reading()
             self._advance()
 
-    async def _ask_handler(self, request: Request) -> tuple[h11.Response, bytes]:
+    async def _ask_handler(self, request: Request, *, is_last: bool) -> tuple[h11.Response, bytes]:
         try:
             response = await self._handler(request)
+            if is_last:
+                response = replace(response, headers={**response.headers, "connection": "close"})
             return _write_head(response), response.body
         except Exception:  # a bug of ours, of which the other requests know nothing
             _LOGGER.exception("%s %s failed for a bug of the broker", request.method, request.path)
@@ -254,11 +272,17 @@ class HttpConnection(asyncio.Protocol):
             return _write_head(response), response.body
 
     def _refuse(self, status: HTTPStatus, why: str) -> None:
-        """Answer what is no request, and read on until the client has seen it: a reset could overtake the answer."""
+        """Answer what is no request."""
         if self._h11.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             body = f"{status.phrase}: {why}.\n".encode()
             self._respond(_write_head(Response(status, body, headers={"connection": "close"})), body)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Keep nothing of what came, and read on until the client has seen its answer: a reset could overtake it."""
         self._is_over = True
+        self._incoming = None
+        self._h11 = h11.Connection(h11.SERVER)
         if self._transport is not None and self._transport.can_write_eof():
             self._transport.write_eof()
 

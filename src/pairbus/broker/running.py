@@ -24,7 +24,7 @@ from pairbus.broker.store.memory import MemoryStore
 from pairbus.broker.store.sqlite import SqliteStore
 from pairbus.broker.topic_documents import SubscriptionConfig, TopicConfig
 from pairbus.broker.watching import metered, watch
-from pairbus.broker.web import Handler, when_asked
+from pairbus.broker.web import Admit, Handler, Request, when_asked
 from pairbus.errors import OptionError
 from pairbus.instrument.ledger import LedgerFile
 
@@ -112,6 +112,7 @@ class Broker:
         )
         namespace.meter.keeps_records = self._ledger is not None
         server.routes.administration = metered(when_asked(_administration(server)), namespace.meter)
+        server.routes.may_administer = _administrators(namespace)
         watch(server, self._config.host)
         file = None if self._config.data is None else self._config.data / f"{config.name.lower()}.keys.json"
         keyring = self._keyrings[config.name] = Keyring(file, config.policies)
@@ -341,6 +342,15 @@ def _administration(server: NamespaceServer) -> Callable[[], Handler]:
         return Administration(server.namespace, server.changed, opened_at)
 
     return make
+
+
+def _administrators(namespace: Namespace) -> Admit:
+    def may_administer(request: Request) -> bool:
+        from pairbus.broker.atom.guard import may_administer  # noqa: PLC0415 (as above)
+
+        return may_administer(namespace, request)
+
+    return may_administer
 
 
 def _authority(host: str, port: int) -> str:

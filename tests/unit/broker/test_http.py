@@ -14,7 +14,7 @@ from tests.unit.broker.wire import Wire, a_room, turns
 
 from pairbus.broker.http import MAX_HEAD, HttpConnection, Upgrade
 from pairbus.broker.waiting import WaitingRoom
-from pairbus.broker.web import Request, Response, Routes
+from pairbus.broker.web import Admit, Request, Response, Routes, no_bodies
 
 LIMIT = 1000
 
@@ -29,13 +29,17 @@ class Peer:
     """A connection, with the wire's end in hand."""
 
     def __init__(
-        self, handler: Callable[[Request], Awaitable[Response]] = echo, room: WaitingRoom | None = None
+        self,
+        handler: Callable[[Request], Awaitable[Response]] = echo,
+        room: WaitingRoom | None = None,
+        admits: Admit = lambda _request: True,
     ) -> None:
         self.room = room or a_room()
         self.wire = Wire()
         self.ended = 0
+        ticket = self.room.enter(self.wire.abort)
         self.http = HttpConnection(
-            handler, self.room, self.room.enter(self.wire.abort), upgrade=self.no, ended=self.end, max_body=LIMIT
+            handler, self.room, ticket, admits=admits, upgrade=self.no, ended=self.end, max_body=LIMIT
         )
         self.http.connection_made(self.wire)
 
@@ -368,3 +372,89 @@ def test_no_bytes_crash_it_hang_it_or_make_it_grow(parts: list[bytes], size: int
         assert (peer.ended, len(peer.room)) == (1, 0)
 
     play(scenario)
+
+
+async def refuse(request: Request) -> Response:
+    await asyncio.sleep(0)
+    return Response(HTTPStatus.UNAUTHORIZED, f"no {request.method}, {len(request.body)} bytes".encode())
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"PUT /q HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n",
+        b"PUT /q HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n",
+        b"PUT /q HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n",
+    ],
+)
+def test_a_body_that_is_not_admitted_is_not_kept_and_its_sender_is_answered_by_its_head(head: bytes) -> None:
+    async def scenario() -> None:
+        peer = Peer(refuse, admits=no_bodies)
+        await peer.say(head)
+        assert peer.answers("PUT") == [(401, "no PUT, 0 bytes")]
+        assert b"connection: close" in peer.wire.written.lower()
+        assert peer.wire.half_closed
+        assert not peer.wire.is_closing()  # a reset could overtake the answer
+        written = len(peer.wire.written)
+        for _ in range(100):
+            await peer.say(b"x" * 1000)
+        assert len(peer.wire.written) == written
+        assert kept_by(peer.http) < 10_000
+        assert len(peer.room) == 1  # it has its time to go
+        peer.room.close()
+        assert peer.wire.aborted
+
+    play(scenario)
+
+
+def test_without_a_body_all_are_answered_alike_and_stay() -> None:
+    async def scenario() -> None:
+        peer = Peer(refuse, admits=no_bodies)
+        await peer.say(*2 * [b"GET /q HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"])
+        assert peer.answers("GET", "GET") == 2 * [(401, "no GET, 0 bytes")]
+        assert not peer.wire.half_closed
+
+    play(scenario)
+
+
+def test_what_came_with_the_head_of_a_refused_request_is_not_kept() -> None:
+    async def scenario() -> None:
+        for said in (
+            b"PUT /q HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n" + b"x" * 500_000,
+            b"PUT /q HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n" + b"x" * 500_000,
+            b"GET /q HTTP/1.1\r\n\r\n" + b"x" * 500_000,
+        ):
+            peer = Peer(refuse, admits=no_bodies)
+            await peer.say(said)
+            assert kept_by(peer.http) < 10_000
+
+    play(scenario)
+
+
+def kept_by(connection: HttpConnection) -> int:
+    """Return about how many bytes a connection keeps of what it has received."""
+    seen: set[int] = set()
+
+    def size(thing: object) -> int:
+        if id(thing) in seen:
+            return 0
+        seen.add(id(thing))
+        if isinstance(thing, bytes | bytearray):
+            return len(thing)
+        parts = [*getattr(thing, "__dict__", {}).values()]
+        parts += [getattr(thing, name) for name in getattr(thing, "__slots__", ()) if hasattr(thing, name)]
+        return sum(size(part) for part in parts if type(part).__module__.startswith(("h11", "pairbus", "builtins")))
+
+    return size(connection)
+
+
+def test_only_the_administration_takes_bodies_and_only_of_those_that_may_administer() -> None:
+    routes = Routes()
+    routes.add("$health", echo)
+    request = Request("PUT", "/orders")
+    assert not routes.admits(request)
+    routes.may_administer = lambda asked: asked.path == "/orders"
+    assert routes.admits(request)
+    assert not routes.admits(Request("PUT", "/other"))
+    routes.may_administer = lambda _request: True
+    assert not routes.admits(Request("POST", "/$Health/x"))

@@ -9,6 +9,7 @@ from pairbus.broker.atom.addresses import (
     NamespaceAddress,
     RuleAddress,
     SubscriptionAddress,
+    address_of,
 )
 from pairbus.broker.auth.access import AUTHORIZATION
 from pairbus.broker.auth.policies import Right
@@ -29,6 +30,11 @@ def refusal(namespace: Namespace, request: Request, address: Address) -> str | N
     if refused is None or refused.reason is not Reason.CLAIM:
         return None if refused is None else refused.text
     return _lacking(request.method, address)
+
+
+def may_administer(namespace: Namespace, request: Request) -> bool:
+    """Tell by the head of a request whether it may be carried out, so that its body is worth reading."""
+    return refusal(namespace, request, address_of(request.path)) is None
 
 
 def forwarding_refusal(namespace: Namespace, request: Request, element: str, path: str) -> str | None:

@@ -70,12 +70,12 @@ def opened(owner: Owner) -> Generator[SqliteStore]:
         store.close()
 
 
-@pytest.mark.parametrize("is_large", [False, True])
+@pytest.mark.parametrize("size", ["small", "large"])
 @pytest.mark.parametrize("where", ["anywhere", "in the structure of a page"])
 def test_a_flip_in_the_database_is_noticed_or_changes_nothing(
-    owner: Owner, where: str, is_large: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    owner: Owner, where: str, size: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    if is_large:  # so large a file is not checked as a whole
+    if size == "large":  # so large a file is not checked as a whole
         monkeypatch.setattr("pairbus.broker.store.opening.CHECKED_UP_TO", 0)
     fill(owner)
     with opened(owner) as store:
