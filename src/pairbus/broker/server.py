@@ -1,6 +1,7 @@
 """The broker on a socket: one event loop, a port per namespace, a connection per client."""
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Callable
 from typing import Final
@@ -11,8 +12,11 @@ from pairbus.broker.connection import ServerConnection
 from pairbus.broker.door import Door
 from pairbus.broker.faults.switchboard import Switchboard
 from pairbus.broker.namespace import Namespace
+from pairbus.broker.store.base import StoreError
 from pairbus.broker.waiting import PATIENCE
 from pairbus.broker.web import Request, Response, Routes
+
+_LOGGER = logging.getLogger(__name__)
 
 READ_BYTES: Final = 256 * 1024
 """How much is read from a client at once."""
@@ -50,7 +54,12 @@ class NamespaceServer:
         self.port = 0
         self._loop = loop
         self._door = Door(
-            loop, lambda arrived: ServerConnection(self, arrived), self._answer, tls=tls, patience=patience
+            loop,
+            lambda arrived: ServerConnection(self, arrived),
+            self._answer,
+            admits=self.routes.admits,
+            tls=tls,
+            patience=patience,
         )
         self.switchboard = Switchboard(namespace.faults, lambda: list(self.connections), self._door, namespace.clock)
         self._planned_flush: asyncio.Handle | None = None
@@ -150,7 +159,10 @@ class NamespaceServer:
         now = self.monotonic()
         for connection in list(self.opened):
             connection.tick(now)
-        self.namespace.tick()
+        try:
+            self.namespace.tick()
+        except StoreError as error:  # what was due is still due the next time
+            _LOGGER.error("%s: what is due cannot be done: %s", self.namespace.name, error)  # noqa: TRY400 (it says why)
         self.switchboard.tick()
         self.flush()
         self._look_for_wake()

@@ -1,11 +1,13 @@
 """``$management`` of an entity: what the SDK does besides sending, receiving and settling on links."""
 
+import logging
+import reprlib
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final, cast
 
 from pairbus.amqp import AmqpError
-from pairbus.amqp.conditions import NOT_FOUND, UNAUTHORIZED_ACCESS
+from pairbus.amqp.conditions import INTERNAL_ERROR, NOT_FOUND, UNAUTHORIZED_ACCESS
 from pairbus.amqp.performatives import Map
 from pairbus.amqp.types import Array, Timestamp
 from pairbus.broker.auth.policies import Right
@@ -24,10 +26,15 @@ from pairbus.broker.refusals import (
     Answer,
     RefusedError,
     bad_argument,
+    message_not_found,
     not_found,
     session_not_supported,
+    store_unreadable,
 )
+from pairbus.broker.store.base import SEQUENCE_BITS, StoreError
 from pairbus.core.ledger import Kind
+
+_LOGGER = logging.getLogger(__name__)
 
 VENDOR: Final = "com.microsoft:"
 OK: Final = 200
@@ -40,6 +47,7 @@ STATUS: Final = {
     NOT_FOUND: 404,
     UNAUTHORIZED_ACCESS: 401,
     SERVER_BUSY: 503,
+    INTERNAL_ERROR: 500,
 }
 RIGHTS: Final = {
     "schedule-message": Right.SEND,
@@ -69,6 +77,18 @@ _KINDS: Final = {
     "suspended": Kind.DEAD_LETTER,
 }
 """What a request counts as, by its operation, or by its disposition; all else is management."""
+MOST_PEEKED: Final = 250
+"""How many messages one answer brings at most, as the cloud does; a client asks on from the last of them."""
+MOST_RECEIVED: Final = 250
+"""How many messages are received by their sequence numbers at once: all of them are one answer."""
+MOST_LISTED: Final = 4096
+"""How many locks or sequence numbers a request names at most, and how many sessions an answer."""
+ANSWER_BYTES: Final = 1024 * 1024
+"""How large the messages of one answer to a peek are together, unless the first is larger."""
+_PEEKED_AT_ONCE: Final = 16
+"""How many are read before their size is looked at."""
+_INT_MAX: Final = (1 << 31) - 1
+_SEQUENCE_MAX: Final = (1 << 63) - 1
 _DELETES: Final = 0
 """The receiver-settle-mode of a receiver that deletes."""
 
@@ -116,6 +136,9 @@ class ManagementNode:
             self._refuse(request, refused)
         except AmqpError as error:
             self._refuse(request, RefusedError(error.condition, error.description))
+        except StoreError as error:
+            _LOGGER.error("%s: %s cannot be answered: %s", self._entity.path, name, error)  # noqa: TRY400 (it says why)
+            self._refuse(request, store_unreadable(self._entity.path))
         except (KeyError, TypeError, ValueError) as error:
             self._refuse(request, bad_argument(f"The request '{name}' is not valid: {error!r}."))
         self._changed()
@@ -160,7 +183,7 @@ class ManagementNode:
     # --- the operations ------------------------------------------------------------------------------------------
 
     def _schedule(self, request: Request, body: Map) -> None:
-        messages = [read_incoming(bytes(entry["message"])) for entry in body["messages"]]
+        messages = [read_incoming(bytes(entry["message"])) for entry in _listed(body, "messages")]
         request.sizes = [len(message.payload) for message in messages if not message.is_ping]  # G3
         answered: Map = {}
         entity = self._namespace.get_destination(self._entity.path)  # no subscription, no dead-letter queue
@@ -168,7 +191,7 @@ class ManagementNode:
         answered["sequence-numbers"] = Array(LONG, numbers)
 
     def _cancel(self, request: Request, body: Map) -> None:
-        numbers = [int(number) for number in body["sequence-numbers"]]
+        numbers = _sequence_numbers(body, MOST_LISTED)
         self._entity.cancel_scheduled(numbers, self._now, self._when_durable(request))
 
 
@@ -207,16 +230,32 @@ class QueueManagementNode(ManagementNode):
         return self._node.sessions
 
     def _peek(self, request: Request, body: Map) -> None:
-        session = body.get("session-id")
-        found = self._queue.peek(
-            int(body["from-sequence-number"]), int(body["message-count"]), self._now, session=session
-        )
+        first = max(0, _number(body["from-sequence-number"], "from-sequence-number", least=-_SEQUENCE_MAX))
+        most = _number(body["message-count"], "message-count", least=1, most=_INT_MAX)
+        found = self._peeked(first, min(most, MOST_PEEKED), body.get("session-id"))
         messages = [{"message": outgoing(held, extra={MESSAGE_STATE: status(held.state)})} for held in found]
         request.sizes = [len(held.payload) for held in found]
         self._answer(request, {"messages": messages}, OK if messages else NO_CONTENT)
 
+    def _peeked(self, first: int, most: int, session: str | None) -> list[Held]:
+        """Look at so many messages that they fit into one answer, and at the first however large it is."""
+        found: list[Held] = []
+        size = 0
+        while len(found) < most:
+            some = self._queue.peek(first, min(_PEEKED_AT_ONCE, most - len(found)), self._now, session=session)
+            for held in some:
+                size += len(held.payload)
+                if found and size > ANSWER_BYTES:
+                    return found
+                found.append(held)
+            if len(some) < _PEEKED_AT_ONCE:
+                break
+            first = some[-1].sequence + 1
+        return found
+
     def _renew(self, request: Request, body: Map) -> None:
-        ends = [Timestamp(self._queue.renew(_token(token), self._now)) for token in body["lock-tokens"]]
+        tokens = [_token(token) for token in _listed(body, "lock-tokens")]
+        ends = [Timestamp(self._queue.renew(token, self._now)) for token in tokens]
         self._answer(request, {"expirations": Array(TIMESTAMP, ends)})
 
     def _renew_session(self, request: Request, body: Map) -> None:
@@ -231,14 +270,15 @@ class QueueManagementNode(ManagementNode):
         self._sessions.set_state(body["session-id"], state, self._now, self._when_durable(request))
 
     def _list_sessions(self, request: Request, body: Map) -> None:
-        skip, top = int(body.get("skip") or 0), int(body.get("top") or 100)
+        skip = _number(body.get("skip") or 0, "skip", most=_INT_MAX)
+        top = min(_number(body.get("top") or 100, "top", most=_INT_MAX), MOST_LISTED)
         since = body.get("last-updated-time")
         names = self._sessions.names(skip, top, None if since is None or since >= NO_TIME else int(since))
         answer = {"skip": status(skip + len(names)), "sessions-ids": Array(STRING, names)}
         self._answer(request, answer if names else None, OK if names else NO_CONTENT)
 
     def _receive_deferred(self, request: Request, body: Map) -> None:
-        numbers = [int(number) for number in body["sequence-numbers"]]
+        numbers = _sequence_numbers(body, MOST_RECEIVED)
         deletes = int(body["receiver-settle-mode"]) == _DELETES
         if self._node.sessions is not None:
             self._sessions.held(str(body["session-id"]), self._now)
@@ -247,7 +287,7 @@ class QueueManagementNode(ManagementNode):
         self._answer(request, {"messages": [_deferred(held) for held in found]})
 
     def _update_disposition(self, request: Request, body: Map) -> None:
-        tokens = [_token(token) for token in body["lock-tokens"]]
+        tokens = [_token(token) for token in _listed(body, "lock-tokens", least=1)]
         request.sizes = [0] * len(tokens)
         outcome = str(body["disposition-status"])
         changes: Map = body.get("properties-to-modify") or {}
@@ -296,6 +336,38 @@ def _operation(request: Request) -> str:
 def _body(request: Request) -> Map:
     value = request.body
     return cast("Map", value) if isinstance(value, dict) else {}
+
+
+def _number(value: object, name: str, *, least: int = 0, most: int = _SEQUENCE_MAX) -> int:
+    """Return a number that a client names, or refuse."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise bad_argument(f"'{name}' must be a number from {least} to {most}, not {reprlib.repr(value)}.")
+    return int(value)
+
+
+def _listed(body: Map, name: str, *, least: int = 0, most: int = MOST_LISTED) -> list[Any]:
+    """Return a list that a client names, or refuse."""
+    value = body[name]
+    if not isinstance(value, list):
+        raise bad_argument(f"'{name}' must be a list, not {reprlib.repr(value)}.")
+    found = cast("list[Any]", value)
+    if not least <= len(found) <= most:
+        raise bad_argument(f"'{name}' must have {least} to {most} elements, not {len(found)}: make several requests.")
+    return found
+
+
+def _sequence_numbers(body: Map, most: int) -> list[int]:
+    """Return the sequence numbers that a client names, or refuse.
+
+    A number beyond those that messages can have is never handed on: together with an entity's id, it would be the key
+    of another entity's message.
+    """
+    name = "sequence-numbers"
+    numbers = [_number(number, name) for number in _listed(body, name, most=most)]
+    beyond = [number for number in numbers if number >> SEQUENCE_BITS]
+    if beyond:
+        raise message_not_found(beyond)
+    return numbers
 
 
 def _token(value: object) -> bytes:

@@ -14,6 +14,8 @@ from pairbus.amqp.types import Int, Value
 CREDIT: Final = 100
 WAITING: Final = 200
 """Answers that wait for a client's credit; a client that asks for more and takes none is not served."""
+WAITING_BYTES: Final = 4 * 1024 * 1024
+"""And how large they may be together, but for the first."""
 
 
 @dataclass(slots=True)
@@ -36,8 +38,12 @@ class Request:
 
 @dataclass(slots=True)
 class Answers:
-    """The links of one connection on which a node's answers go, by the address that requests name."""
+    """The links of one connection on which a node's answers go, by the address that requests name.
 
+    :ivar most: how many bytes may wait for the client's credit.
+    """
+
+    most: int = WAITING_BYTES
     links: dict[str, SenderLink] = field(default_factory=dict[str, SenderLink])
     waiting: list[tuple[SenderLink, bytes]] = field(default_factory=list[tuple[SenderLink, bytes]])
     _tag: int = 0
@@ -62,6 +68,9 @@ class Answers:
         payload = build_message(
             encode_value_section(body), properties=properties, application_properties=application_properties
         )
+        waiting = sum(len(each) for _, each in self.waiting)
+        if waiting and waiting + len(payload) > self.most:
+            return
         self.waiting.append((link, payload))
         self.flush()
 

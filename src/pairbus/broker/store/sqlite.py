@@ -156,7 +156,8 @@ class SqliteStore:
     def browse(self, entity: int, first: int, most: int) -> list[Row]:
         """Return the stored messages of an entity from a sequence number on, in order."""
         begin, last = range_of(entity)
-        return list(map(_checked, self._read(QUERIES["browse"], (begin | first, last, most))))
+        start = begin + max(0, first)
+        return [] if start > last else list(map(_checked, self._read(QUERIES["browse"], (start, last, most))))
 
     def expired(self, entity: int, now: int, most: int) -> list[Row]:
         """Return stored messages of an entity that expire by ``now`` and are not scheduled, the earliest first."""
