@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,11 +16,14 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from tests.client.commanding import UNPAIRED, Shell, broker, pairbus
 from tests.client.test_command_deadletter import bury_orders, ids
 
+from pairbus.aio import drain
+from pairbus.aio.carrier import Orders
 from pairbus.aio.sdk_links import QueueLink
 from pairbus.cli.inputs import BadLine, Line
 from pairbus.cli.running import explained
 from pairbus.cli.shipping import ParkedCount, Shipper
 from pairbus.errors import BacklogUnavailableError, PairbusError
+from pairbus.testing import EntityStatus, QueueSettings
 
 __all__ = ["broker", "pairbus"]
 
@@ -95,6 +99,23 @@ def test_receive_and_delete_writes_what_is_on_its_way(pairbus: Shell, monkeypatc
     assert [json.loads(line)["body"] for line in [*written, *left]] == ["late"]
 
 
+def test_y3_a_backlog_queue_that_cannot_be_received_from_is_named_and_the_exit_code_is_1(
+    pairbus: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in it waits, although no mover has seen it."""
+    monkeypatch.setattr(drain, "Orders", partial(Orders, patience=0.0))
+    monkeypatch.setattr(drain, "LOCK_PATIENCE", 0.0)
+    queue = f"{pairbus.backlog}/0"
+    pairbus.broker.create_queue(queue, QueueSettings(status=EntityStatus.RECEIVE_DISABLED), namespace="fabrikam")
+    try:
+        _send(pairbus.secondary, queue)
+        ended = pairbus("syphon", "--once", "--engine", "local", COLUMNS="300")
+    finally:
+        pairbus.broker.delete_queue(queue, namespace="fabrikam")
+    assert ended.code == 1
+    assert f"{queue} cannot be received from:" in ended.err
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this machine has no device that is always full")
 @pytest.mark.parametrize(
     ("mode", "left", "told"),
@@ -114,9 +135,9 @@ def test_what_a_full_output_costs_is_told_as_it_is(pairbus: Shell, mode: str, le
     assert len(pairbus("receive", "orders", "--peek", "--all").out.splitlines()) == left
 
 
-def _send(connection_string: str) -> None:
+def _send(connection_string: str, queue: str = "orders") -> None:
     with (
         ServiceBusClient.from_connection_string(connection_string) as client,
-        client.get_queue_sender("orders") as sender,
+        client.get_queue_sender(queue) as sender,
     ):
         sender.send_messages(ServiceBusMessage("late"))
