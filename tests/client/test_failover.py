@@ -9,13 +9,14 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusAuthorizationError, ServiceBusError
 from tests.client.conftest import Play
 from tests.client.stage import Stage, State, texts
+from tests.client.twins import KINDS, RETRYING, Twin
 
 from pairbus.core.ledger import Kind, Outcome
 from pairbus.core.ledger import Stage as At
 from pairbus.errors import BacklogUnavailableError, SendTimeoutError
 
 OUTAGES = ("down", "silent", "stall", "lose-answers", "full", "disabled")
-"""The faults of the broker that are outages (SPEC 3.1)."""
+"""The faults of the broker that are outages (3.1)."""
 
 DELIVERED = ("stall", "lose-answers")
 """After these the broker may have the message that was under way: parked all the same, since nobody could know (S7)."""
@@ -27,6 +28,12 @@ PASSING: dict[str, dict[str, str]] = {
     "busy": {"duration": "1s"},
 }
 """The faults that a send which is held outlives."""
+
+
+@pytest.fixture(params=(*KINDS, *RETRYING))
+def twin(request: pytest.FixtureRequest) -> Twin:
+    """Each of the clients, those of the SDK with its own retries, too."""
+    return Twin(str(request.param))
 
 
 def test_s2_healthy_messages_go_to_the_primary_untouched(play: Play) -> None:
@@ -76,7 +83,7 @@ def test_s4_s10_an_outage_of_any_kind_parks_messages_until_a_ping_is_accepted(pl
 
 @pytest.mark.parametrize("fault", PASSING)
 def test_s6_what_passes_is_waited_for_and_nothing_is_parked(play: Play, fault: str) -> None:
-    """SPEC 3.1: busy is no outage; and S3: a success ends what a lost connection has begun."""
+    """rule 3.1: busy is no outage; and S3: a success ends what a lost connection has begun."""
 
     async def scenario(stage: Stage) -> None:
         async with stage.factory.get_queue_sender("orders") as sender:
@@ -96,7 +103,7 @@ def test_s6_what_passes_is_waited_for_and_nothing_is_parked(play: Play, fault: s
 
 
 def test_access_that_is_denied_is_the_callers_error(play: Play) -> None:
-    """SPEC 3.1: raised as it is, and no timer starts."""
+    """rule 3.1: raised as it is, and no timer starts."""
 
     async def scenario(stage: Stage) -> None:
         stage.fault("deny")
@@ -169,7 +176,7 @@ def test_s6_s7_the_callers_timeout_bounds_the_whole_and_says_what_is_known(play:
 
 
 def test_the_callers_own_errors_are_raised_as_they_are_and_start_no_timer(play: Play) -> None:
-    """SPEC 3.1: not found, too large, and what is no message."""
+    """rule 3.1: not found, too large, and what is no message."""
 
     async def scenario(stage: Stage) -> None:
         with pytest.raises(ServiceBusError, match=r"not.*found"):
@@ -197,7 +204,10 @@ def test_s5_without_any_backlog_queue_both_causes_are_told(play: Play) -> None:
         await asyncio.to_thread(stage.secondary.stop)
         with pytest.raises(BacklogUnavailableError) as none_left:
             await sender.send_messages(ServiceBusMessage("not parked"))
-        assert none_left.value.backlog_cause is not None
+        assert isinstance(none_left.value.primary_cause, ServiceBusError)
+        assert isinstance(none_left.value.backlog_cause, ServiceBusError)
+        for cause in (none_left.value.primary_cause, none_left.value.backlog_cause):
+            assert str(cause) in str(none_left.value)
         assert not any(queue.in_play for queue in stage.factory.availability.backlog_queues)
 
     play(scenario)

@@ -8,11 +8,18 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 from tests.client.conftest import Play
 from tests.client.stage import Stage, State, texts
+from tests.client.twins import KINDS, RETRYING, Twin
 
 from pairbus.errors import BacklogUnavailableError, SendTimeoutError
 from pairbus.testing import QueueSettings
 
 KB = 1024
+
+
+@pytest.fixture(params=(*KINDS, *RETRYING))
+def twin(request: pytest.FixtureRequest) -> Twin:
+    """Each of the clients, those of the SDK with its own retries, too."""
+    return Twin(str(request.param))
 
 
 def test_s4_opening_a_sender_while_failover_engages_is_no_cancellation(play: Play) -> None:

@@ -9,21 +9,26 @@ from pairbus import aio
 from support.threaded import Threaded
 
 KINDS = ("aio", "sync", "aio-native", "sync-native")
+RETRYING = ("aio-retrying", "sync-retrying")
+"""With the retries that the SDK does unless it is told otherwise; the native client does none of its own."""
 
 
 class Twin:
     """One of the clients.
 
-    :param kind: ``sync`` or ``aio``; with ``-native`` its sends go by the native client.
+    :param kind: ``sync`` or ``aio``; with ``-native`` its sends go by the native client, with ``-retrying`` the SDK
+        tries again by itself.
     """
 
     def __init__(self, kind: str) -> None:
         self.is_sync = kind.startswith("sync")
         self.is_native = kind.endswith("-native")
+        self.is_retrying = kind.endswith("-retrying")
 
     def factory(self, connection_string: str, **options: Any) -> aio.MessagingFactory:
         """Make a factory; the SDK does not retry unless it is told to."""
-        options = {"retry_total": 0, **options}
+        if not self.is_retrying:
+            options = {"retry_total": 0, **options}
         if self.is_native:
             options = {"transport": "native", **options}
         if not self.is_sync:
