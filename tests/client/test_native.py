@@ -128,6 +128,9 @@ class Identity:
 
     def __init__(self, login: Login, host: str, seconds: float) -> None:
         self.asked = 0
+        self.in_time: list[bool] = []
+        """Whether the token before was still good, for each one."""
+        self._expires_on = 0
         self._login = login
         self._host = host
         self._seconds = seconds
@@ -135,7 +138,8 @@ class Identity:
     async def get_token(self, *scopes: str, **_options: object) -> AccessToken:
         assert scopes == ("https://servicebus.azure.net//.default",)
         self.asked += 1
-        expires_on = int(time.time() + self._seconds)
+        self.in_time.append(time.time() < self._expires_on)
+        expires_on = self._expires_on = int(time.time() + self._seconds)
         return AccessToken(
             sign(f"sb://{self._host}/", self._login.name, self._login.key, int(time.time()) + 60), expires_on
         )
@@ -170,13 +174,14 @@ def test_a_token_is_renewed_before_it_expires(endpoint: Endpoint) -> None:
     host = endpoint.connection_string.partition("sb://")[2].partition(";")[0].rstrip("/")
 
     async def play() -> None:
-        identity = Identity(login, host, 2)
+        identity = Identity(login, host, 5)
         client = NativeClient(endpoint_of(ServiceBusClient(host, cast("Any", identity), use_tls=False)))
         sender = await client.sender("orders", SECONDS)
         assert identity.asked == 1
         async with asyncio.timeout(SECONDS):
             while identity.asked < 3:  # noqa: ASYNC110 (two renewals are what is waited for)
                 await asyncio.sleep(0.05)
+        assert identity.in_time[1:3] == [True, True]
         assert sender.error is None
         await client.close()
 

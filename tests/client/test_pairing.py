@@ -4,7 +4,7 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from azure.core.exceptions import ClientAuthenticationError
+from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
 from azure.servicebus import ServiceBusMessage, ServiceBusReceiver
 from azure.servicebus import aio as sdk
 from azure.servicebus.exceptions import ServiceBusError
@@ -126,10 +126,18 @@ class UnwillingAio(Unwilling):
         super().get_queue(name)
 
 
+def forbidden() -> HttpResponseError:
+    """Return what the SDK makes of status 403, for which it has no class."""
+    error = HttpResponseError("no")
+    error.status_code = 403
+    return error
+
+
 @pytest.mark.parametrize(
     ("errors", "refused"),
     [
         ((ClientAuthenticationError("no"), None), "denied"),
+        ((forbidden(), None), "denied"),
         ((OSError("gone"), OSError("gone too")), "no backlog queue"),
         ((None, OSError("gone")), None),
     ],

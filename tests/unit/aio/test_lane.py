@@ -27,6 +27,8 @@ class FakeLink:
     problem: Exception | None
     opening: asyncio.Event | None
     """What opening waits for."""
+    asked: asyncio.Event
+    """Set when a link is to be opened."""
 
     def __init__(self, _sender: object) -> None:
         self.sender = self
@@ -36,6 +38,7 @@ class FakeLink:
 
     async def open(self, _seconds: float, *, retries: bool = True) -> None:
         del retries
+        FakeLink.asked.set()
         await asyncio.sleep(0)
         if FakeLink.opening is not None:
             await FakeLink.opening.wait()
@@ -50,6 +53,7 @@ class FakeLink:
 def _fake(monkeypatch: pytest.MonkeyPatch) -> None:
     UNHEARD.clear()
     FakeLink.made, FakeLink.problem, FakeLink.opening = [], None, None
+    FakeLink.asked = asyncio.Event()
     monkeypatch.setattr(module, "EntityLink", FakeLink)
 
 
@@ -73,10 +77,6 @@ def submission(work: Callable[[Any], Awaitable[Any]], seconds: float = FOREVER) 
 
 async def say_yes(_sender: object) -> str:
     return "yes"
-
-
-async def hang(_sender: object) -> None:
-    await asyncio.Event().wait()
 
 
 class Hanging:
@@ -124,14 +124,20 @@ def test_s10_a_cancellation_that_the_sdk_misses_is_repeated() -> None:
     async def scenario(lane: Lane) -> None:
         await lane.prepare()
 
+        begun = asyncio.Event()
+
         async def deaf(_sender: object) -> None:
+            begun.set()
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:
                 await asyncio.Event().wait()
 
+        waiting = asyncio.ensure_future(lane.submit(submission(deaf)))
+        await begun.wait()
+        moved.move(FOREVER)
         with pytest.raises(TimeoutError):
-            await lane.submit(submission(deaf, 0.01))
+            await waiting
         assert (task := asyncio.current_task()) is not None
         assert task.cancelling() == 0
 
@@ -234,7 +240,7 @@ def test_who_waits_for_a_link_that_is_given_up_is_not_cancelled() -> None:
         FakeLink.opening = asyncio.Event()
         preparing = asyncio.ensure_future(lane.prepare())
         sending = asyncio.ensure_future(lane.submit(submission(say_yes)))
-        await asyncio.sleep(0.01)
+        await FakeLink.asked.wait()
         lane.abandon("failover has engaged")
         for waiter in (preparing, sending):
             with pytest.raises(AbandonedError):
@@ -249,7 +255,7 @@ def test_a_waiter_that_is_cancelled_is_cancelled() -> None:
     async def scenario(lane: Lane) -> None:
         FakeLink.opening = asyncio.Event()
         preparing = asyncio.ensure_future(lane.prepare())
-        await asyncio.sleep(0.01)
+        await FakeLink.asked.wait()
         preparing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await preparing
@@ -260,9 +266,10 @@ def test_a_waiter_that_is_cancelled_is_cancelled() -> None:
 def test_s4_what_is_abandoned_ends_at_once_and_what_was_not_begun_is_not_in_doubt() -> None:
     async def scenario(lane: Lane) -> None:
         await lane.prepare()
-        begun, waits = submission(hang), submission(say_yes)
+        hanging = Hanging()
+        begun, waits = submission(hanging), submission(say_yes)
         tasks = [asyncio.ensure_future(lane.submit(each)) for each in (begun, waits)]
-        await asyncio.sleep(0.01)
+        await hanging.begun.wait()
         lane.abandon("failover has engaged")
         for task in tasks:
             with pytest.raises(AbandonedError):
@@ -290,16 +297,18 @@ def test_a_link_that_cannot_be_opened_fails_all_who_wait_for_it_and_nothing_is_i
 def test_c2_closing_waits_for_what_is_under_way() -> None:
     async def scenario(lane: Lane) -> None:
         await lane.prepare()
-        go = asyncio.Event()
+        begun, go = asyncio.Event(), asyncio.Event()
 
         async def slow(_sender: object) -> str:
+            begun.set()
             await go.wait()
             return "done"
 
         sending = asyncio.ensure_future(lane.submit(submission(slow)))
-        await asyncio.sleep(0)
+        await begun.wait()
         closing = asyncio.ensure_future(lane.close())
-        await asyncio.sleep(0.01)
+        for _ in range(10):  # turns of the loop, in which it could have ended
+            await asyncio.sleep(0)
         assert not closing.done()
         go.set()
         assert await sending == "done"
