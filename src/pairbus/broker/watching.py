@@ -6,6 +6,7 @@ read all messages may know how many there are.
 """
 
 import ipaddress
+import logging
 from http import HTTPStatus
 from typing import Final
 
@@ -14,6 +15,8 @@ from pairbus.broker.metering import Meter
 from pairbus.broker.server import NamespaceServer
 from pairbus.broker.store.base import StoreError
 from pairbus.broker.web import Handler, Request, Response
+
+_LOGGER = logging.getLogger(__name__)
 
 METRICS: Final = "$metrics"
 HEALTH: Final = "$health"
@@ -44,7 +47,8 @@ def watch(server: NamespaceServer, host: str) -> None:
         try:
             namespace.store.next_due(0)  # any question will do
         except StoreError as error:
-            return Response(HTTPStatus.SERVICE_UNAVAILABLE, f"The store cannot be read: {error}\n".encode())
+            _LOGGER.error("%s: not ready: %s", namespace.name, error)  # noqa: TRY400 (it says why)
+            return Response(HTTPStatus.SERVICE_UNAVAILABLE, b"The store cannot be read; the broker's log says why.\n")
         return Response(HTTPStatus.OK, b"ready\n")
 
     for segment, handler in ((METRICS, answer_metrics), (HEALTH, answer_health), (READY, answer_ready)):

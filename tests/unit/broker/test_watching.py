@@ -56,10 +56,12 @@ def test_elsewhere_they_are_for_those_who_may_listen(host: str) -> None:
     assert ask("/$ready", host=host).body == b"ready\n"
 
 
-def test_a_store_that_cannot_be_read_is_not_ready_and_alive() -> None:
+def test_a_store_that_cannot_be_read_is_not_ready_and_alive(caplog: pytest.LogCaptureFixture) -> None:
+    """Strangers do not hear why: that may name files."""
     answer = ask("/$ready", closed=True)
     assert (answer.status, answer.body) == (
         HTTPStatus.SERVICE_UNAVAILABLE,
-        b"The store cannot be read: the store in memory is closed\n",
+        b"The store cannot be read; the broker's log says why.\n",
     )
+    assert "not ready: the store in memory is closed" in caplog.text
     assert ask("/$health", closed=True).status is HTTPStatus.OK
