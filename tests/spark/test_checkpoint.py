@@ -11,9 +11,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tests.spark.buses import dead_letter, receive, send, send_many
 from tests.spark.test_connector_streams import Reading
 
+from pairbus.amqp import build_message
+from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.errors import OptionError
 from pairbus.spark.connector import renumbering
 from pairbus.spark.connector.columns import READ
+from pairbus.spark.connector.incoming import SCHEDULED, Found
 from pairbus.spark.connector.options import read_options
 from pairbus.spark.connector.reader import StreamReader
 from pairbus.testing import EmbeddedBroker, QueueSettings
@@ -124,7 +127,31 @@ def test_the_same_queue_is_never_taken_for_another(namespace: Namespace, monkeyp
         receive(namespace.broker, "orders", 1)
         namespace.pass_hours(-0.5 if step == 1 else 1)
         offset = reader.latestOffset(offset, ALL)
-    assert letters["orders/$DeadLetterQueue"] == 5
+    assert letters == {"orders/$DeadLetterQueue": 5}  # no time: its messages keep the one at which they came to orders
+
+
+def found(number: int, enqueued: int, state: int = 0) -> Found:
+    annotations = {"x-opt-sequence-number": number, "x-opt-enqueued-time": Timestamp(enqueued)}
+    annotations |= {"x-opt-message-state": state} if state else {}
+    return Found("orders", build_message(message_annotations={Symbol(name): at for name, at in annotations.items()}))
+
+
+def test_scheduled_messages_say_nothing_about_a_queue() -> None:
+    """Their time is yet to come, and they get another number then."""
+    active, scheduled = found(1, 100), found(2, 10**12, SCHEDULED)
+    assert renumbering.newest_of({1: active}) == 100
+    assert renumbering.newest_of({1: active, 2: scheduled}) is None
+    assert renumbering.noting({"orders": 3, "orders?enqueued": 100}, "orders", None) == {"orders": 3}
+    renumbering.check("orders", 3, 100, [scheduled])
+
+
+def test_a_clock_that_is_set_back_or_differs_a_little_is_no_other_queue() -> None:
+    assert renumbering.newest_of({1: found(1, 900), 2: found(2, 100)}) == 900
+    offset = renumbering.noting({"orders": 3, "orders?enqueued": 900}, "orders", 100)
+    assert offset == {"orders": 3, "orders?enqueued": 900}
+    renumbering.check("orders", 3, 900, [found(1, 1900)])
+    with pytest.raises(OptionError, match=AGAIN):
+        renumbering.check("orders", 3, 900, [found(1, 1901)])
 
 
 def test_a_checkpoint_of_an_earlier_version_is_gone_on_with(namespace: Namespace) -> None:
