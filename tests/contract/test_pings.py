@@ -1,12 +1,14 @@
 """G3: a ping is accepted and leaves no trace."""
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import MessagingEntityDisabledError, ServiceBusError
-from tests.contract.conftest import Run
+from tests.contract.conftest import Run, play
 from tests.contract.lab import Lab, bodies, nothing, peek, receive, send
+from tests.contract.sdk import Sdk
 
 from pairbus.testing import EntityStatus, QueueSettings
 
@@ -50,6 +52,30 @@ def test_a_ping_needs_a_session_where_messages_do(run: Run) -> None:
         assert [name async for name in lab.client().list_queue_sessions("orders")] == []
 
     run(scenario, orders=QueueSettings(requires_session=True))
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+def test_g3_a_topic_stores_no_ping(store: str, tmp_path: Path) -> None:
+    """Neither for a subscription that takes everything, nor until it is due; and its size stays what it was."""
+
+    async def scenario(lab: Lab) -> None:
+        sender, receiver = await lab.topic_sender("events"), await lab.subscriber("all", "events")
+        await sender.send_messages(ping())
+        await sender.send_messages([ping(), ServiceBusMessage("a"), ping(), ServiceBusMessage("b")])
+        assert await sender.schedule_messages(ping(), lab.clock.utc(10)) == [0]
+        await lab.pass_time(11)
+        seen = await peek(receiver)
+        assert bodies(seen) == ["a", "b"]
+        first = seen[0].sequence_number or 0
+        assert [each.sequence_number for each in seen] == [first, first + 1]
+        assert bodies(await receive(receiver, 2)) == ["a", "b"]
+        assert await nothing(receiver)
+        async with lab.manager() as manager:
+            assert (await manager.get_topic_runtime_properties("events")).scheduled_message_count == 0
+            counts = await manager.get_subscription_runtime_properties("events", "all")
+            assert (counts.total_message_count, counts.dead_letter_message_count) == (2, 0)
+
+    play(scenario, Sdk("aio"), {}, tmp_path if store == "sqlite" else None, topics={"events": ["all"]})
 
 
 def test_a_ping_meets_the_same_refusals_as_a_message(run: Run) -> None:
