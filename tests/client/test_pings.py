@@ -23,7 +23,7 @@ DISABLED = rejected("com.microsoft:entity-disabled")
 FULL = rejected("amqp:resource-limit-exceeded")
 """After this one the SDK keeps its link."""
 
-pytestmark = pytest.mark.usefixtures("nobody_is_silent")
+pytestmark = pytest.mark.usefixtures("no_idle_timeout")
 
 
 @pytest.fixture(params=["sdk", "native"])

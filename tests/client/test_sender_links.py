@@ -30,7 +30,7 @@ STALLED = 10.0
 DISABLED = "com.microsoft:entity-disabled"
 TOO_LARGE = "amqp:link:message-size-exceeded"
 
-pytestmark = pytest.mark.usefixtures("nobody_is_silent")
+pytestmark = pytest.mark.usefixtures("no_idle_timeout")
 
 
 @pytest.fixture(params=["sdk", "native"])
@@ -134,7 +134,7 @@ def test_a_faulty_message_does_not_take_its_batch_down(carrier: TransportName) -
 
 
 def test_what_is_sent_behind_a_list_does_not_overtake_it(carrier: TransportName) -> None:
-    """Nor do so many that they do not wait for more."""
+    """Nor do those that the lane sends without waiting for more to come."""
     behind = [f"{n}" for n in range(2 * AT_ONCE)]
 
     async def scenario() -> None:

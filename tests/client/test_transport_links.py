@@ -33,7 +33,7 @@ from support.peer import LOCK_LOST, Asked, Peer, Settled, Transfer, rejected, st
 QUEUE = "contoso/x-servicebus-transfer/0"
 SECONDS = 15.0
 
-pytestmark = pytest.mark.usefixtures("nobody_is_silent")
+pytestmark = pytest.mark.usefixtures("no_idle_timeout")
 
 
 @pytest.fixture(params=["sdk", "native"])
