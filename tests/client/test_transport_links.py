@@ -298,6 +298,8 @@ def test_what_came_by_a_link_that_was_lost_is_settled_by_its_token(
             await peer.heard(lambda: not peer.open_links(QUEUE))
             with suppress(ServiceBusError):  # by which the SDK notices it
                 await transport.receive(QUEUE, 1, 0.01)
+            peer.give(QUEUE, stored(9))  # by a new link, where it has the number that the first one had by the old
+            assert [each.sequence_number for each in await transport.receive(QUEUE, 1, MINUTE)] == [9]
             assert await transport.settle(QUEUE, messages, settlement) == [None] * 3
             asked = [each for each in peer.asked if each.operation == "update-disposition"]
             assert peer.settled == []
