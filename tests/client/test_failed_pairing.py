@@ -26,7 +26,8 @@ def test_p2_a_pairing_whose_syphon_cannot_start_leaves_the_factory_unpaired(
                 await stage.pair(enable_syphon=True)
         assert not stage.factory.is_paired
         assert len(asyncio.all_tasks()) == before
-        await stage.factory.get_queue_sender("orders").send_messages(ServiceBusMessage("unpaired"))
+        async with stage.factory.get_queue_sender("orders") as sender:
+            await sender.send_messages(ServiceBusMessage("unpaired"))
         await stage.pair(enable_syphon=True)
         assert stage.factory.is_paired
         assert texts(await stage.take()) == ["unpaired"]
