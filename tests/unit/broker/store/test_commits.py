@@ -148,6 +148,8 @@ def test_accepted_the_rest_is_served_and_the_loss_is_told_once(
     (kept,) = left.path.parent.glob("store.db-wal.unreadable-*")
     assert kept.read_bytes() == log
     caplog.clear()
+    left.close()
+    store = left.sqlite()  # although nothing was committed in between
     commit(left, store, range(50, 52))
     left.close()
     assert stored(left.sqlite()) == [*there, 50, 51]
@@ -166,7 +168,8 @@ def test_a_log_that_ends_before_what_the_file_has_does_not_make_a_mixture(owner:
             assert other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()[0] == 0
         commit(owner, store, range(11, 21))
         left = left_behind(owner, tmp_path / "left")
-    flip(wal(left.path), WAL_HEADER + 4 * FRAME + 5000)
+    fifth = [number for number, (_, is_commit) in enumerate(frames(left.path)) if is_commit][5]
+    flip(wal(left.path), WAL_HEADER + (fifth + 1) * FRAME + 5000)
     with pytest.raises(StoreLossError) as caught:
         left.sqlite()
     assert caught.value.found is not None

@@ -247,3 +247,11 @@ def test_what_is_scheduled_is_found_when_it_is_due(store: Store, owner: Owner) -
     owner.settle(store)
     assert store.next_due(1) == 20
     assert store.next_due(2) is None
+
+
+@pytest.mark.parametrize("first", [-(1 << 62), -1, 0, 1 << 40, 1 << 41, (1 << 63) - 1])
+def test_browsing_from_any_number_stays_within_the_entity(owner: Owner, store: Store, first: int) -> None:
+    store.journal.entities += [entity(number, f"queue {number}") for number in (1, 2, 3)]
+    store.journal.rows += [row(1, number) for number in (1, 2, 3)]
+    assert owner.settle(store) is None
+    assert [found.key for found in store.browse(2, first, 10)] == ([key_of(2, 1)] if first <= 1 else [])
