@@ -45,3 +45,19 @@ def test_k3_an_outage_of_any_length_is_drawn_as_it_was(
     assert sum(curve.direct) > 0
     assert outage_chart(outage, curve).count("<path") > 3
     assert drain_chart(outage, curve).count("<path") > 3
+
+
+def test_k3_a_ledger_that_ends_with_the_drain_shows_the_backlog_empty(spark: SparkSession, tmp_path: Path) -> None:
+    """The demo's does: the last span is after the last record."""
+    records = [record(step, Kind.SEND, messages=2) for step in range(10)]
+    records += [turn(10, "suspect"), turn(12, "engaged"), turn(20, "healthy")]
+    records += [record(15, Kind.SEND, Stage.PARK, messages=9, destination="orders")]
+    records += [record(21.5, Kind.SEND, Stage.SYPHON, messages=9, entity="orders", destination="orders")]
+    write(tmp_path / "ledger", "ledger", records)
+    tables = Tables(spark, str(tmp_path / "out"), Settings(PLAN, {}))
+    tables.update([str(tmp_path / "ledger")])
+    facts = gather(tables, PLAN)
+    assert facts.largest is not None
+    outage, curve = facts.largest
+    assert outage["drained"] <= curve.at[-1]
+    assert (curve.delivered[-2:], curve.depth[-2:]) == ([9, 0], [0, 0])

@@ -174,6 +174,10 @@ def test_k3_bronze_is_listed_once_and_what_is_damaged_is_noticed(
     assert len([each for each in listed if "/bronze/" in each]) <= 3  # there, staged, there then
     wanted = told(tables)
 
+    shutil.rmtree(next(out.glob("bronze/date=2026-03-31/source=*")))
+    assert tables.update([str(ledger)]) == 1
+    assert told(tables) == wanted
+
     manifest = json.loads((out / "manifest.json").read_text())
     old = {"version": 1, "settings": CHEAP.fingerprint, "files": manifest["files"]}
     (out / "manifest.json").write_text(json.dumps(old))
