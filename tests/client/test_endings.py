@@ -15,13 +15,17 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 from tests.client.conftest import Play
+from tests.client.linking import outgoing, transport_on
 from tests.client.stage import Stage
 from tests.client.syphoning import until
 
 import pairbus
 from pairbus.aio.sdk_links import Link, receiver_of, sender_to
+from pairbus.aio.transports import TRANSPORTS
+from pairbus.core.options import TransportName
 from pairbus.errors import FactoryClosedError, FactoryForkedError, SendTimeoutError
 from pairbus.testing import EmbeddedBroker
+from support.peer import Peer, stored
 
 
 def sockets() -> int:
@@ -95,6 +99,21 @@ def test_c2_s10_closing_never_hangs_and_an_outage_leaves_no_socket_open(play_aio
         assert time.monotonic() - began < 6
 
     play_aio(scenario, pairing={"failover_interval": 60, "attempt_timeout": 0.5})
+
+
+@pytest.mark.parametrize("carrier", TRANSPORTS)
+def test_c2_closing_a_transport_closes_all_its_links_and_waits_until_they_are(carrier: TransportName) -> None:
+    async def play() -> None:
+        async with Peer() as peer, transport_on(peer, carrier) as transport:
+            await transport.send("orders", outgoing("one"))
+            peer.give("backlog", stored(1))
+            assert len(await transport.receive("backlog", 1, 5)) == 1
+            assert len(peer.open_links("orders")) == len(peer.open_links("backlog")) == 1
+            await transport.close()
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+            await peer.heard(lambda: not peer.connections)
+
+    asyncio.run(play())
 
 
 @pytest.mark.parametrize("make", [sender_to, receiver_of])

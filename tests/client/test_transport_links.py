@@ -359,6 +359,8 @@ def test_a_settlement_that_is_never_answered_ends_in_time_and_its_link_is_replac
             peer.respond = lambda _asked: None
             settling = asyncio.ensure_future(transport.settle(QUEUE, messages, "complete"))
             await peer.heard(lambda: len(peer.settled) == 2)
+            for connection in peer.connections:
+                connection.beat()  # it is there: what does not answer is the link
             while not settling.done():
                 moved.move(SECONDS)
                 await asyncio.wait({settling}, timeout=SECONDS)
