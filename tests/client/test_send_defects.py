@@ -10,6 +10,7 @@ from tests.client.conftest import Play
 from tests.client.stage import Stage, State, texts
 from tests.client.twins import KINDS, RETRYING, Twin
 
+from pairbus.core.ledger import Kind, Outcome
 from pairbus.errors import BacklogUnavailableError, SendTimeoutError
 from pairbus.testing import QueueSettings
 
@@ -178,3 +179,22 @@ def test_g1_a_nearly_full_queue_is_left_once(play: Play) -> None:
         assert turns.count(State.HEALTHY) == 1
 
     play(scenario, queues={"orders": QueueSettings(max_size_in_megabytes=1)})
+
+
+def test_s4_s7_a_full_queue_puts_nothing_in_doubt_that_is_under_way(play: Play) -> None:
+    """A broker that says that one message does not fit will answer the others, too: they are not sent twice."""
+
+    async def scenario(stage: Stage) -> None:
+        async with stage.factory.get_queue_sender("orders") as sender:
+            for _ in range(4):
+                await sender.send_messages(ServiceBusMessage(b"x" * 200 * KB))
+            await asyncio.gather(
+                sender.send_messages(ServiceBusMessage("small")),
+                sender.send_messages(ServiceBusMessage(b"y" * 250 * KB)),
+                *(sender.send_messages(ServiceBusMessage("small")) for _ in range(200)),
+            )
+        sends = [each for each in stage.records if each.kind is Kind.SEND]
+        assert not any(each.outcome is Outcome.UNKNOWN for each in sends)
+        assert sum(each.messages for each in sends if each.outcome is Outcome.DONE) == 4 + 202
+
+    play(scenario, queues={"orders": QueueSettings(max_size_in_megabytes=1)}, pairing={"ping_primary_interval": 60})

@@ -160,6 +160,12 @@ class Lane:
             cancel(carrier)
         self._drop(in_doubt=True, keep_open_link=not load)
 
+    def withdraw(self, why: str) -> None:
+        """End what waits and has not begun; what is under way is answered."""
+        waiting, self._waiting = self._waiting, {}
+        for submission in waiting:
+            self._settle(submission, error=AbandonedError(why))
+
     @property
     def is_unheard(self) -> bool:
         """Whether something is under way that no caller waits for."""

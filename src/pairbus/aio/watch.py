@@ -71,8 +71,12 @@ class Watch:
     def _turn(self, action: Action) -> None:
         self.since = self._loop.time()
         if action is Action.ENGAGE:
+            why = f"failover of {self.health.entity!r} has engaged"
             for seat in self.seats:  # S4: no application send goes to the primary any more
-                seat.lane.abandon(f"failover of {self.health.entity!r} has engaged")
+                if self.health.answers:
+                    seat.lane.withdraw(why)
+                else:
+                    seat.lane.abandon(why)
         self._tell(self, _STATE_AFTER[action])
         if action is not Action.PREPARE_BACKLOG:
             self.wake()

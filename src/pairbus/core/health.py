@@ -107,6 +107,9 @@ class EntityHealth:
         """What the last attempt or ping failed with, since the entity was last healthy."""
         self.ping_bytes = 0
         """How large a ping must be to prove that the entity takes messages: as large as the one that did not fit."""
+        self.answers = False
+        """Whether the broker answered the attempt that failed last. Then it answers what else is under way, too, which
+        is not given up when failover engages: that would put it in doubt (S4, S7)."""
         self._failover_interval = failover_interval
         self._ping_interval = ping_interval
         self._pinged_at: float | None = None
@@ -125,14 +128,15 @@ class EntityHealth:
         return actions
 
     def attempt_failed(
-        self, now: float, error: BaseException | None = None, *, did_not_fit: int = 0
+        self, now: float, error: BaseException | None = None, *, did_not_fit: int = 0, answered: bool = False
     ) -> tuple[Action, ...]:
         """Note that an attempt at the primary met an outage failure.
 
+        :param answered: whether the broker said so itself.
         :param did_not_fit: the size of what a full entity had no room for, in bytes. Where a small ping still fits and
             the message does not, a small ping would end failover, only for the next message to engage it again.
         """
-        self.last_failure = error
+        self.last_failure, self.answers = error, answered
         self.ping_bytes = max(self.ping_bytes, did_not_fit)
         was = self.state
         actions = self._move(Event.ATTEMPT_FAILED)
@@ -172,7 +176,7 @@ class EntityHealth:
         return pinged_at
 
     def _forget_failures(self) -> None:
-        self.last_failure, self.ping_bytes = None, 0
+        self.last_failure, self.ping_bytes, self.answers = None, 0, False
 
     def _move(self, event: Event) -> tuple[Action, ...]:
         try:

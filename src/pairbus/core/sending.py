@@ -110,7 +110,7 @@ def note_primary_failure(health: EntityHealth, policy: SendPolicy, facts: ErrorF
     """Note how an attempt at the primary failed whose caller may have gone."""
     if policy.classify(facts) is not Verdict.OUTAGE:
         return ()
-    return health.attempt_failed(now, facts.error, did_not_fit=facts.did_not_fit)
+    return health.attempt_failed(now, facts.error, did_not_fit=facts.did_not_fit, answered=facts.answered)
 
 
 def note_backlog_failure(rotation: Rotation, queue: str, facts: ErrorFacts, *, began: float, now: float) -> None:
@@ -213,7 +213,7 @@ class Sending:
         if verdict is Verdict.BUSY:
             self._wait_as_told(facts, now)
             return ()
-        actions = self.health.attempt_failed(now, facts.error, did_not_fit=facts.did_not_fit)
+        actions = self.health.attempt_failed(now, facts.error, did_not_fit=facts.did_not_fit, answered=facts.answered)
         then = self.health.after_failure(self.policy.on_outage)
         if then is Next.RAISE:
             self._fail(facts.error)

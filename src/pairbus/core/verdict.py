@@ -62,6 +62,9 @@ VERDICTS: Mapping[Cause, Verdict] = MappingProxyType(
 IN_DOUBT = frozenset({Cause.TIMEOUT, Cause.CONNECTION, Cause.INTERNAL})
 """After these nobody knows whether the broker took the message: unknown, not failed (S7)."""
 
+ANSWERED = frozenset({Cause.DISABLED, Cause.FULL})
+"""The broker says so itself: it works, and what else is under way there will be answered, too."""
+
 CAUSE_OF_CONDITION: Mapping[str, Cause] = MappingProxyType(
     {
         "com.microsoft:timeout": Cause.TIMEOUT,
@@ -169,6 +172,11 @@ class ErrorFacts:
     def in_doubt(self) -> bool:
         """Whether the broker may have taken the message although an error came back (S7)."""
         return self.begun and self.cause in IN_DOUBT
+
+    @property
+    def answered(self) -> bool:
+        """Whether the broker works, and says itself that the entity takes no messages."""
+        return self.cause in ANSWERED
 
 
 Classify: TypeAlias = Callable[[ErrorFacts], Verdict]

@@ -280,6 +280,29 @@ def test_s4_what_is_abandoned_ends_at_once_and_what_was_not_begun_is_not_in_doub
     play(scenario)
 
 
+def test_s4_what_is_withdrawn_has_not_begun_and_what_has_is_answered() -> None:
+    async def scenario(lane: Lane) -> None:
+        await lane.prepare()
+        begun, go = asyncio.Event(), asyncio.Event()
+
+        async def answered(_sender: object) -> str:
+            begun.set()
+            await go.wait()
+            return "yes"
+
+        under_way = asyncio.ensure_future(lane.submit(submission(answered)))
+        waits = asyncio.ensure_future(lane.submit(submission(say_yes)))
+        await begun.wait()
+        lane.withdraw("failover has engaged")
+        with pytest.raises(AbandonedError):
+            await waits
+        go.set()
+        assert await under_way == "yes"
+        assert len(FakeLink.made) == 1, "whose link is kept"
+
+    play(scenario)
+
+
 def test_a_link_that_cannot_be_opened_fails_all_who_wait_for_it_and_nothing_is_in_doubt() -> None:
     async def scenario(lane: Lane) -> None:
         FakeLink.problem = ConnectionRefusedError()

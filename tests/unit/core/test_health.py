@@ -307,3 +307,13 @@ class AnyDriver(RuleBasedStateMachine):
 
 TestAnyDriver = AnyDriver.TestCase
 TestAnyDriver.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+
+
+def test_s4_what_is_under_way_is_answered_if_the_broker_answered_the_last_failure() -> None:
+    health = EntityHealth("orders", failover_interval=60, ping_interval=1)
+    health.attempt_failed(0.0)
+    assert not health.answers
+    health.attempt_failed(1.0, answered=True)
+    assert health.answers
+    health.attempt_accepted()
+    assert not health.answers

@@ -323,3 +323,8 @@ def test_3_1_a_bug_is_nobodys_outage() -> None:
 def test_s7_what_was_never_begun_is_not_in_doubt() -> None:
     assert not facts_of(ConnectionRefusedError(), begun=False).in_doubt
     assert facts_of(ConnectionRefusedError()).in_doubt
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_a_broker_that_says_disabled_or_full_answers(cause: Cause) -> None:
+    assert ErrorFacts(cause, RuntimeError()).answered is (cause in {Cause.DISABLED, Cause.FULL})

@@ -160,6 +160,12 @@ class NativeLane:
         if is_in_use:
             self._drop()
 
+    def withdraw(self, why: str) -> None:
+        """End what waits and has not begun; what is under way is answered."""
+        self._gathered.clear()
+        for submission in [each for each in self._under_way if not each.begun]:
+            _fail(submission, AbandonedError(why))
+
     @property
     def is_unheard(self) -> bool:
         """Whether something is under way that no caller waits for."""
