@@ -116,6 +116,24 @@ def test_c2_closing_a_transport_closes_all_its_links_and_waits_until_they_are(ca
     asyncio.run(play())
 
 
+@pytest.mark.parametrize("carrier", TRANSPORTS)
+def test_a_settlement_ends_with_its_link_and_not_only_in_time(carrier: TransportName) -> None:
+    async def play() -> None:
+        async with Peer() as peer, transport_on(peer, carrier, attempt_timeout=600) as transport:
+            peer.give("backlog", stored(1))
+            messages = await transport.receive("backlog", 1, 5)
+            peer.confirm = lambda _settled: None
+            async with asyncio.timeout(10):
+                settling = asyncio.create_task(transport.settle("backlog", messages, "complete"))
+                await peer.heard(lambda: bool(peer.settled))
+                peer.detach("backlog", "amqp:internal-error")
+                (answer,) = await settling
+            assert isinstance(answer, ServiceBusError)
+            assert carrier == "sdk" or transport.facts(answer).in_doubt  # the SDK says only that the link is closed
+
+    asyncio.run(play())
+
+
 @pytest.mark.parametrize("make", [sender_to, receiver_of])
 @pytest.mark.parametrize("outage", ["silent", "down"])
 def test_c2_a_link_that_could_not_be_opened_leaves_no_socket(

@@ -284,7 +284,7 @@ def test_s4_sends_under_way_are_given_up_when_failover_engages(carrier: Transpor
         async with setting(carrier, attempt_timeout=600) as at, asyncio.timeout(STALLED):
 
             def judge(transfer: Transfer) -> DeliveryState | None:
-                return None if "unanswered" in transfer.texts else rejected(DISABLED)
+                return None if "unanswered" in transfer.texts else rejected("amqp:internal-error")
 
             at.peer.judge = judge
             unanswered = at.send(ServiceBusMessage("unanswered"))[0]
