@@ -4,7 +4,7 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Iterable
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote
 
 import pytest
 from azure.servicebus._base_handler import ServiceBusSharedKeyCredential
@@ -129,6 +129,31 @@ def test_a_policy_of_an_entity_is_none_of_the_namespace_or_of_another() -> None:
 
 
 # --- tokens that are not ------------------------------------------------------------------------------------------
+
+
+def test_a_signature_is_compared_whole() -> None:
+    good = sign("sb://localhost/orders", "root", "root-1", LATER)
+    written = good.partition("sig=")[2].partition("&")[0]
+    digest = base64.b64decode(unquote(written))
+    assert isinstance(admit(good.replace(written, quote_plus(base64.b64encode(digest)))), Grant)
+    others = [digest[:length] for length in (1, 8, 16, 31)]
+    others += [digest + b"\0", digest * 2, b"\0" + digest, bytes(32), digest[::-1]]
+    others += [digest[:at] + bytes([digest[at] ^ 1]) + digest[at + 1 :] for at in range(len(digest))]
+    for other in others:
+        token = good.replace(written, quote_plus(base64.b64encode(other)))
+        assert reason(admit(token)) is Reason.SIGNATURE, other
+
+
+@pytest.mark.parametrize("later", [1, 9, 10, 1000, 10**6, 10**9])
+def test_a_signature_covers_the_expiry(later: int) -> None:
+    for key in ROOT.keys:
+        good = sign("sb://localhost/orders", "root", key, LATER)
+        assert isinstance(admit(good), Grant)
+        for seconds in (str(LATER + later), f"0{LATER}", f"{LATER}0"):
+            assert reason(admit(good.replace(f"se={LATER}", f"se={seconds}"))) is Reason.SIGNATURE
+        dead = sign("sb://localhost/orders", "root", key, NOW // 1000 - later)
+        assert reason(admit(dead)) is Reason.EXPIRED
+        assert reason(admit(dead.replace(f"se={NOW // 1000 - later}", f"se={LATER}"))) is Reason.SIGNATURE
 
 
 def test_each_refusal_has_its_reason_and_no_secret() -> None:
