@@ -17,22 +17,22 @@ __all__ = [
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from pairbus.aio.availability import BacklogQueue, EntityAvailability, Turn
-    from pairbus.aio.sender import ParkedSchedule
-    from pairbus.client import Availability, MessageSender, MessagingFactory
+    from pairbus.client.availability import BacklogQueue, EntityAvailability, Turn
+    from pairbus.client.sender import ParkedSchedule
+    from pairbus.client.sync.factory import Availability, MessageSender, MessagingFactory
+    from pairbus.client.sync.manager import NamespaceManager
     from pairbus.core.options import SendAvailabilityPairedNamespaceOptions
-    from pairbus.manager import NamespaceManager
 else:
     _WHERE = {
-        "Availability": "pairbus.client",
-        "BacklogQueue": "pairbus.aio.availability",
-        "EntityAvailability": "pairbus.aio.availability",
-        "MessageSender": "pairbus.client",
-        "MessagingFactory": "pairbus.client",
-        "NamespaceManager": "pairbus.manager",
-        "ParkedSchedule": "pairbus.aio.sender",
+        "Availability": "pairbus.client.sync.factory",
+        "BacklogQueue": "pairbus.client.availability",
+        "EntityAvailability": "pairbus.client.availability",
+        "MessageSender": "pairbus.client.sync.factory",
+        "MessagingFactory": "pairbus.client.sync.factory",
+        "NamespaceManager": "pairbus.client.sync.manager",
+        "ParkedSchedule": "pairbus.client.sender",
         "SendAvailabilityPairedNamespaceOptions": "pairbus.core.options",
-        "Turn": "pairbus.aio.availability",
+        "Turn": "pairbus.client.availability",
     }
 
     def __getattr__(name: str) -> object:

@@ -21,7 +21,7 @@ def test_p2_a_pairing_whose_syphon_cannot_start_leaves_the_factory_unpaired(
 
         before = len(asyncio.all_tasks())
         with monkeypatch.context() as patch:
-            patch.setattr("pairbus.aio.factory.transport_to", broken)
+            patch.setattr("pairbus.client.factory.transport_to", broken)
             with pytest.raises(FileNotFoundError):
                 await stage.pair(enable_syphon=True)
         assert not stage.factory.is_paired

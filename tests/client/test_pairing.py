@@ -12,7 +12,7 @@ from tests.client.conftest import Play
 from tests.client.stage import Stage, texts
 from tests.client.twins import Twin
 
-from pairbus.aio.backlog import MAX_DURATION
+from pairbus.client.backlog_setup import MAX_DURATION
 from pairbus.errors import FactoryClosedError, FactoryFaultedError, PairingError, ReservedPropertyError
 from pairbus.testing import QueueSettings
 from support.threaded import Threaded

@@ -202,8 +202,8 @@ def test_p2_the_syphon_has_the_retry_interval_and_the_transport_of_the_options(
             intervals.append(retry_interval)
             super().__init__(*args, retry_interval=retry_interval, **options)
 
-    monkeypatch.setattr("pairbus.aio.factory.transport_to", transport)
-    monkeypatch.setattr("pairbus.aio.factory.Syphon", Watched)
+    monkeypatch.setattr("pairbus.client.factory.transport_to", transport)
+    monkeypatch.setattr("pairbus.client.factory.Syphon", Watched)
 
     async def scenario(stage: Stage) -> None:
         assert made == [(carrier, 9.0)] * 2
@@ -281,8 +281,8 @@ def test_a_synchronous_credential_does_not_block_the_loop(transport: TransportNa
 
 def test_c2_closing_the_receivers_of_the_application_is_bounded(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     """The SDK can hang when it closes; the factory does not."""
-    monkeypatch.setattr("pairbus.client.RECEIVERS_CLOSE_SECONDS", 0.1)
-    monkeypatch.setattr("pairbus.aio.factory.CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr("pairbus.client.sync.factory.RECEIVERS_CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr("pairbus.client.factory.CLOSE_SECONDS", 0.1)
 
     async def scenario(stage: Stage) -> None:
         factory = stage.twin.factory(stage.address)

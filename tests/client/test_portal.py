@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pairbus import portal as module
+from pairbus.client.sync import portal as module
+from pairbus.client.sync.portal import Portal
 from pairbus.errors import FactoryClosedError
-from pairbus.portal import Portal
 
 WAIT = 10.0
 
@@ -154,7 +154,7 @@ def test_an_interrupt_ends_the_call_and_nothing_else() -> None:
     """Ctrl-C while the main thread drives: not in the midst of a background task, and the next call goes on."""
     program = """
 import asyncio, signal, threading
-from pairbus.portal import Portal
+from pairbus.client.sync.portal import Portal
 
 class Owner:
     def end(self):

@@ -15,7 +15,7 @@ from azure.servicebus.exceptions import MessageAlreadySettled, ServiceBusError
 from tests.client.conftest import Play
 from tests.client.stage import Stage, State, texts
 
-from pairbus.aio import receivers
+from pairbus.client import receivers
 from pairbus.core.charging import transferred_bytes
 from pairbus.core.ledger import Kind, Outcome, Record
 from pairbus.core.ledger import Stage as At

@@ -1,10 +1,10 @@
 """The asynchronous client: thin I/O over ``azure.servicebus.aio``, driven by the rules in ``pairbus.core``."""
 
-from pairbus.aio.availability import Availability, BacklogQueue, EntityAvailability, Turn
-from pairbus.aio.factory import MessagingFactory
-from pairbus.aio.manager import NamespaceManager
-from pairbus.aio.sender import MessageSender, ParkedSchedule
+from pairbus.client.availability import Availability, BacklogQueue, EntityAvailability, Turn
+from pairbus.client.factory import MessagingFactory
+from pairbus.client.sender import MessageSender, ParkedSchedule
 from pairbus.core.options import SendAvailabilityPairedNamespaceOptions
+from pairbus.links.sdk.administration import NamespaceManager
 
 __all__ = [
     "Availability",

@@ -10,16 +10,16 @@ from azure.core.exceptions import AzureError, ClientAuthenticationError
 from azure.servicebus.aio import ServiceBusClient
 
 from pairbus.aio.attempt import within
-from pairbus.aio.backlog import MANAGEMENT_SECONDS
 from pairbus.aio.browsing import browse, sequence_number_of
-from pairbus.aio.manager import NamespaceManager
 from pairbus.aio.mover import destination_of
 from pairbus.aio.relabel import read
 from pairbus.aio.report import Report
+from pairbus.client.backlog_setup import MANAGEMENT_SECONDS
 from pairbus.core.burst import Parked
 from pairbus.core.naming import backlog_index, backlog_paths
 from pairbus.core.routing import DeadLetter, route
 from pairbus.errors import PairbusError
+from pairbus.links.sdk.administration import NamespaceManager
 
 PEEK_SECONDS: Final = 30.0
 _DENIED: Final = (401, 403)

@@ -25,15 +25,15 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import EntityStatus
 
 from pairbus.aio.attempt import within
-from pairbus.aio.backlog import MANAGEMENT_SECONDS
 from pairbus.aio.browsing import browse, sequence_number_of
 from pairbus.aio.deadletters import Choice, Shelf, discard, remove
-from pairbus.aio.factory import MessagingFactory
 from pairbus.aio.pumps import Syphon
 from pairbus.aio.sdk import facts
 from pairbus.aio.sdk_transport import SdkTransport
-from pairbus.aio.sender import MessageSender
 from pairbus.aio.survey import survey
+from pairbus.client.backlog_setup import MANAGEMENT_SECONDS
+from pairbus.client.factory import MessagingFactory
+from pairbus.client.sender import MessageSender
 from pairbus.core.envelope import PATH
 from pairbus.core.health import State
 from pairbus.core.ledger import Kind, Outcome, Record, Stage

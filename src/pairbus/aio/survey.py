@@ -12,9 +12,9 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from pairbus.aio.attempt import within
-from pairbus.aio.backlog import MANAGEMENT_SECONDS
 from pairbus.aio.browsing import browse
 from pairbus.aio.relabel import read
+from pairbus.client.backlog_setup import MANAGEMENT_SECONDS
 from pairbus.core.envelope import PATH
 from pairbus.core.naming import backlog_index, backlog_path
 

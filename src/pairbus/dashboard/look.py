@@ -20,7 +20,6 @@ from azure.servicebus.aio import ServiceBusClient
 
 from pairbus.aio.attempt import within
 from pairbus.aio.browsing import browse
-from pairbus.aio.manager import NamespaceManager
 from pairbus.aio.relabel import read
 from pairbus.aio.sdk import facts
 from pairbus.core.envelope import PATH
@@ -29,6 +28,7 @@ from pairbus.core.naming import TRANSFER, backlog_index, namespace_label
 from pairbus.core.verdict import Cause
 from pairbus.dashboard.snapshot import Look, Queue, Role, Top
 from pairbus.instrument.hooks import Instrument
+from pairbus.links.sdk.administration import NamespaceManager
 
 LOOK_SECONDS: Final = 10.0
 """How long one look may take before the namespace counts as unreachable."""

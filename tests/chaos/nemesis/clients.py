@@ -15,7 +15,7 @@ from tests.chaos.nemesis.journal import Call, Journal
 from tests.client.twins import Twin
 
 from pairbus.aio import MessageSender, MessagingFactory
-from pairbus.aio.availability import Turn
+from pairbus.client.availability import Turn
 
 DEFAULT_RETRIES = {"retry_total": 3}
 """What the SDK does by itself; the twins of the client tests have it retry nothing."""

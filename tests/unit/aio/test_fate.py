@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from tests.support.virtual import run
 
-from pairbus.aio.fate import share_fate
+from pairbus.client.shared_fate import share_fate
 
 
 class Factory:

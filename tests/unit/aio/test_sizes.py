@@ -8,7 +8,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from pairbus.aio.messages import encoded_size, outgoing, size_of
-from pairbus.aio.prober import ping_message
+from pairbus.client.pings import ping_message
 from pairbus.core.forecast import PING_BYTES
 
 IN_BATCH = 8

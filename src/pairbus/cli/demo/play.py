@@ -13,11 +13,11 @@ from azure.servicebus.aio import ServiceBusClient
 from rich.console import Console
 
 from pairbus.aio import MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions
-from pairbus.aio.availability import Turn
 from pairbus.cli.demo import jobs
 from pairbus.cli.demo.screen import Scene, Screen
 from pairbus.cli.demo.shop import Till, bare, clerk, paired
 from pairbus.cli.demo.tally import Tally
+from pairbus.client.availability import Turn
 from pairbus.core.health import State
 from pairbus.core.ledger import Outcome, Record, Stage
 from pairbus.core.naming import backlog_paths, namespace_label

@@ -12,8 +12,8 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSender, ServiceBusSession
 from azure.servicebus.exceptions import ServiceBusError
 
-from pairbus.aio.sender import MessageSender
 from pairbus.cli.demo.tally import Tally
+from pairbus.client.sender import MessageSender
 from pairbus.errors import PairbusError
 
 PATIENCE: Final = 8.0

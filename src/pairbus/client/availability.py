@@ -11,7 +11,7 @@ from pairbus.core.health import State
 from pairbus.core.naming import entity_key
 
 if TYPE_CHECKING:
-    from pairbus.aio.factory import MessagingFactory
+    from pairbus.client.factory import MessagingFactory
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -18,9 +18,10 @@ from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSa
 from azure.servicebus import ServiceBusClient, ServiceBusMessageBatch, ServiceBusReceiver
 
 from pairbus import aio
-from pairbus.aio.availability import BacklogQueue, EntityAvailability, OnTurn
 from pairbus.aio.messages import MessageTypes
-from pairbus.aio.receivers import metered
+from pairbus.client.availability import BacklogQueue, EntityAvailability, OnTurn
+from pairbus.client.receivers import metered
+from pairbus.client.sync.portal import Portal
 from pairbus.core.lifecycle import FactoryState
 from pairbus.core.options import (
     Namespaced,
@@ -31,7 +32,6 @@ from pairbus.core.options import (
 )
 from pairbus.errors import FactoryClosedError, OptionError
 from pairbus.instrument.hooks import Instrument
-from pairbus.portal import Portal
 
 T = TypeVar("T")
 

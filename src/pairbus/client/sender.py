@@ -20,10 +20,10 @@ from pairbus.aio.lane import Lane, Submission, Work
 from pairbus.aio.messages import MessageTypes, check, id_of, identified, outgoing, parked, raw, runs, sized, too_large
 from pairbus.aio.native.errors import again
 from pairbus.aio.native.lane import NativeLane
-from pairbus.aio.pairing import Pairing
 from pairbus.aio.sdk import STANDARD_BATCH_BYTES, Message, SendTimedOutError, facts, new_batch
 from pairbus.aio.sdk_links import Link
-from pairbus.aio.watch import Seat, Watch
+from pairbus.client.entity_monitor import Seat, Watch
+from pairbus.client.pairing import Pairing
 from pairbus.core.health import HEALTHY
 from pairbus.core.ledger import Kind
 from pairbus.core.options import check_timeout
@@ -41,7 +41,7 @@ from pairbus.core.verdict import Cause, ErrorFacts, Verdict
 from pairbus.errors import CancelUnavailableError, FactoryEndedError, SendTimeoutError
 
 if TYPE_CHECKING:
-    from pairbus.aio.factory import MessagingFactory
+    from pairbus.client.factory import MessagingFactory
 
 T = TypeVar("T")
 E = TypeVar("E", bound=Exception)

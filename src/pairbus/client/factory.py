@@ -18,18 +18,18 @@ from azure.core.credentials_async import AsyncTokenCredential
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
 from pairbus.aio.attempt import Chores, within
-from pairbus.aio.availability import Availability
-from pairbus.aio.backlog import Backlog, QueueAdministration
-from pairbus.aio.fate import share_fate
 from pairbus.aio.native.client import NativeClient
 from pairbus.aio.native.endpoint import endpoint_of
-from pairbus.aio.pairing import Ends, Pairing
 from pairbus.aio.pumps import Syphon
-from pairbus.aio.receivers import metered
 from pairbus.aio.sdk import tls_context
 from pairbus.aio.sdk_links import Link
-from pairbus.aio.sender import MessageSender
 from pairbus.aio.transports import TRANSPORTS, transport_to
+from pairbus.client.availability import Availability
+from pairbus.client.backlog_setup import Backlog, QueueAdministration
+from pairbus.client.pairing import Ends, Pairing
+from pairbus.client.receivers import metered
+from pairbus.client.sender import MessageSender
+from pairbus.client.shared_fate import share_fate
 from pairbus.core.health import State
 from pairbus.core.lifecycle import FactoryState, Lifecycle
 from pairbus.core.naming import backlog_paths, namespace_label

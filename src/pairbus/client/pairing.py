@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 
-from pairbus.aio import prober
 from pairbus.aio.attempt import Chores
 from pairbus.aio.lane import Lane, Unheard
 from pairbus.aio.native.client import NativeClient
 from pairbus.aio.native.lane import NativeLane
 from pairbus.aio.sdk import facts
-from pairbus.aio.watch import Seat, Watch
+from pairbus.client import pings as prober
+from pairbus.client.entity_monitor import Seat, Watch
 from pairbus.core.health import HealthBook, State
 from pairbus.core.ledger import Stage
 from pairbus.core.naming import entity_key, namespace_label

@@ -1,0 +1,1 @@
+"""The synchronous client: a façade over the asynchronous one."""
