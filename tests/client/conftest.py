@@ -54,7 +54,7 @@ def play_aio(request: pytest.FixtureRequest) -> Play:
 @pytest.fixture
 def no_idle_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let minutes pass in an instant, in which no heartbeat comes."""
-    monkeypatch.setattr("pairbus.aio.native.connection.IDLE_SECONDS", 240 * HOUR)
+    monkeypatch.setattr("pairbus.links.native.connection.IDLE_SECONDS", 240 * HOUR)
 
 
 def run(

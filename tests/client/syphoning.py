@@ -20,13 +20,13 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from pairbus.aio.messages import parked
 from pairbus.aio.mover import Mover, Pace
 from pairbus.aio.pumps import Syphon
-from pairbus.aio.sdk import Message
-from pairbus.aio.transport import Transport
 from pairbus.aio.transports import transport_to
 from pairbus.core.backoff import Backoff
 from pairbus.core.naming import backlog_paths
 from pairbus.core.options import TransportName
 from pairbus.core.routing import Destinations
+from pairbus.links.sdk.internals import Message
+from pairbus.links.transport import Transport
 from pairbus.testing import EmbeddedBroker, QueueSettings
 
 DEADLINE = 180.0

@@ -18,11 +18,11 @@ from tests.client.test_command_deadletter import bury_orders, ids
 
 from pairbus.aio import drain
 from pairbus.aio.carrier import Orders
-from pairbus.aio.sdk_links import QueueLink
 from pairbus.cli.inputs import BadLine, Line
 from pairbus.cli.running import explained
 from pairbus.cli.shipping import ParkedCount, Shipper
 from pairbus.errors import BacklogUnavailableError, PairbusError
+from pairbus.links.sdk.links import QueueLink
 from pairbus.testing import EntityStatus, QueueSettings
 
 __all__ = ["broker", "pairbus"]

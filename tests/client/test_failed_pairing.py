@@ -8,8 +8,8 @@ from azure.servicebus import ServiceBusMessage, TransportType
 from tests.client.conftest import Play
 from tests.client.stage import Stage, texts
 
-from pairbus.aio.native.endpoint import endpoint_of, verifying
 from pairbus.errors import OptionError
+from pairbus.links.native.endpoint import endpoint_of, verifying
 
 
 def test_p2_a_pairing_whose_syphon_cannot_start_leaves_the_factory_unpaired(

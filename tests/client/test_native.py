@@ -25,12 +25,6 @@ from azure.servicebus.exceptions import (
     SessionCannotBeLockedError,
 )
 
-from pairbus.aio.native import errors
-from pairbus.aio.native.client import NativeClient
-from pairbus.aio.native.encoding import encode_message
-from pairbus.aio.native.endpoint import endpoint_of
-from pairbus.aio.native.receiving import ANY_SESSION, ReceivingLink
-from pairbus.aio.sdk_transport import SdkTransport
 from pairbus.aio.transports import transport_to
 from pairbus.amqp import Message
 from pairbus.amqp.client.signing import sign
@@ -38,6 +32,12 @@ from pairbus.amqp.events import Delivery
 from pairbus.amqp.performatives import ACCEPTED
 from pairbus.broker.certificates import own_certificate
 from pairbus.errors import OptionError
+from pairbus.links.native import errors
+from pairbus.links.native.client import NativeClient
+from pairbus.links.native.encoding import encode_message
+from pairbus.links.native.endpoint import endpoint_of
+from pairbus.links.native.receiving import ANY_SESSION, ReceivingLink
+from pairbus.links.sdk.transport import SdkTransport
 from pairbus.testing import EmbeddedBroker, Endpoint, QueueSettings, Right
 from support.client import Login
 
@@ -282,7 +282,7 @@ def test_no_more_is_fetched_than_was_asked_for(endpoint: Endpoint) -> None:
 
 def test_what_nobody_asks_for_is_put_back(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     """A message that lies around would lose its lock."""
-    monkeypatch.setattr("pairbus.aio.native.receiving.FRESH_SECONDS", 0.1)
+    monkeypatch.setattr("pairbus.links.native.receiving.FRESH_SECONDS", 0.1)
 
     async def play() -> None:
         client = NativeClient(endpoint_of(sdk_client(endpoint, "plain")))

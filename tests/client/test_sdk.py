@@ -18,9 +18,9 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.aio.sdk import add_to, messages_of, new_batch
-from pairbus.aio.sdk_links import sender_to
-from pairbus.aio.shortcuts import encode_message, transfer_head
+from pairbus.links.sdk.internals import add_to, messages_of, new_batch
+from pairbus.links.sdk.links import sender_to
+from pairbus.links.sdk.shortcuts import encode_message, transfer_head
 from pairbus.testing import EmbeddedBroker
 
 

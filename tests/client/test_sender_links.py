@@ -13,13 +13,13 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 from tests.client.linking import HOUR, MINUTE, paired
 
 from pairbus.aio import MessageSender, MessagingFactory
-from pairbus.aio.native.lane import AT_ONCE
 from pairbus.amqp.conditions import DETACH_FORCED
 from pairbus.amqp.message import Message
 from pairbus.amqp.performatives import ACCEPTED, DeliveryState
 from pairbus.core.backoff import Backoff
 from pairbus.core.health import State
 from pairbus.core.options import TransportName
+from pairbus.links.native.lane import AT_ONCE
 from support import moved
 from support.peer import Asked, Peer, Transfer, rejected, text_of
 

@@ -21,14 +21,14 @@ from tests.support.ports import free_port
 
 from pairbus.aio.messages import parked
 from pairbus.aio.mover import Mover
-from pairbus.aio.sdk_links import QueueLink, receiver_of
-from pairbus.aio.sdk_transport import SdkTransport
-from pairbus.aio.transport import Outgoing
 from pairbus.aio.transports import TRANSPORTS, transport_to
 from pairbus.amqp.message import HEADER, Message
 from pairbus.core.envelope import RESERVED
 from pairbus.core.options import TransportName
 from pairbus.core.routing import DeadLetterReason, WaitReason
+from pairbus.links.sdk.links import QueueLink, receiver_of
+from pairbus.links.sdk.transport import SdkTransport
+from pairbus.links.transport import Outgoing
 from pairbus.testing import EntityStatus, QueueSettings
 
 pytestmark = [pytest.mark.filterwarnings(each) for each in IGNORED]
@@ -363,10 +363,10 @@ def test_messages_that_lie_around_for_long_are_put_back(monkeypatch: pytest.Monk
             ((message, _),) = await link.receive(5, 5)
             await pair.park(texts("n", 2))
             await until_buffered(link, 2)
-            monkeypatch.setattr("pairbus.aio.sdk_links.FRESH_SECONDS", -1.0)
+            monkeypatch.setattr("pairbus.links.sdk.links.FRESH_SECONDS", -1.0)
             receiving = asyncio.create_task(link.receive(5, 5))
             await asyncio.sleep(0.3)
-            monkeypatch.setattr("pairbus.aio.sdk_links.FRESH_SECONDS", 10.0)
+            monkeypatch.setattr("pairbus.links.sdk.links.FRESH_SECONDS", 10.0)
             got = [(each.message_id, each.delivery_count) for each, _ in await receiving]
             assert got[0][0] == "n0"
             assert got[0][1], "it was not put back"
@@ -413,7 +413,7 @@ def test_links_that_rest_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
             one = Outgoing([b"\x00\x53\x75\xa0\x01x"])
             await asyncio.gather(*(target.send("orders", one) for _ in range(8)))
             assert 1 <= len(target._entities["orders"].resting) <= 4
-            monkeypatch.setattr("pairbus.aio.sdk_transport.LINK_REST", -1.0)
+            monkeypatch.setattr("pairbus.links.sdk.transport.LINK_REST", -1.0)
             await target.send("bills", one)
             assert target._entities["orders"].resting == []
             assert len(await receive(await pair.receiver("orders"), 8)) == 8

@@ -23,7 +23,7 @@ import asyncio, sys
 from azure.servicebus.aio import ServiceBusClient
 from pairbus.aio.mover import Pace
 from pairbus.aio.pumps import Syphon
-from pairbus.aio.sdk_transport import SdkTransport
+from pairbus.links.sdk.transport import SdkTransport
 from pairbus.instrument.hooks import Instrument
 from pairbus.instrument.ledger import LedgerFile
 

@@ -20,13 +20,13 @@ from azure.servicebus.exceptions import (
 )
 from tests.client.linking import HOUR, MINUTE, outgoing, transport_on
 
-from pairbus.aio.transport import Received, Settlement, Transport
 from pairbus.amqp.conditions import DETACH_FORCED
 from pairbus.amqp.message import build_message, encode_data_section
 from pairbus.amqp.performatives import ACCEPTED, RELEASED, DeliveryState, Modified, Rejected
 from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.core.options import TransportName
 from pairbus.core.routing import DeadLetter, DeadLetterReason
+from pairbus.links.transport import Received, Settlement, Transport
 from support import moved
 from support.peer import LOCK_LOST, Asked, Peer, Settled, Transfer, rejected, stored
 

@@ -9,10 +9,10 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import MessagingEntityNotFoundError, ServiceBusAuthorizationError, ServiceBusError
 from tests.client.stage import Records
 
-from pairbus.aio.browsing import Browser
 from pairbus.amqp import Message
 from pairbus.core.ledger import Kind
 from pairbus.instrument.hooks import Instrument
+from pairbus.links.sdk.browsing import Browser
 from pairbus.testing import EmbeddedBroker, QueueSettings
 
 

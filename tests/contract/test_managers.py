@@ -12,8 +12,8 @@ from azure.core.pipeline.transport import AioHttpTransport, RequestsTransport
 
 import pairbus
 from pairbus import aio as pairbus_aio
-from pairbus.aio.plain import plain
 from pairbus.core.options import SendAvailabilityPairedNamespaceOptions
+from pairbus.links.plain_http import plain
 from pairbus.testing import EmbeddedBroker
 
 AZURE = "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey=a2V5"

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from tests.support.ports import free_port
 
-from pairbus.aio.native.endpoint import Endpoint
+from pairbus.links.native.endpoint import Endpoint
 
 try:
     proton: Any = import_module("proton")

@@ -11,9 +11,9 @@ from typing import Self
 from tests.support.packages import install
 from tests.support.ports import free_port
 
-from pairbus.aio.native.endpoint import Endpoint
 from pairbus.amqp import SaslClient
 from pairbus.amqp.performatives import SETTLE_FIRST
+from pairbus.links.native.endpoint import Endpoint
 
 SERVER = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 USER = "interop"

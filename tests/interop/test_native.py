@@ -8,14 +8,14 @@ from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBu
 from tests.interop.peer import Peer, missing_proton
 from tests.interop.rabbit import RabbitMQ, missing
 
-from pairbus.aio.native.client import NativeClient
-from pairbus.aio.native.endpoint import Endpoint
-from pairbus.aio.native.receiving import ReceivingLink
 from pairbus.amqp import Message, SaslClient, build_message
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.message import encode_data_section
 from pairbus.amqp.performatives import ACCEPTED, RELEASED, SETTLE_FIRST, Modified, Rejected
 from pairbus.amqp.sections import Header, Properties
+from pairbus.links.native.client import NativeClient
+from pairbus.links.native.endpoint import Endpoint
+from pairbus.links.native.receiving import ReceivingLink
 
 SECONDS = 20.0
 DURABLE = Header(durable=True)

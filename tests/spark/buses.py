@@ -8,8 +8,8 @@ from azure.servicebus.aio import ServiceBusClient as AsyncClient
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from pairbus.aio.browsing import Browser
 from pairbus.amqp import Message
+from pairbus.links.sdk.browsing import Browser
 from pairbus.testing import EmbeddedBroker
 
 

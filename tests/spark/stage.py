@@ -10,13 +10,13 @@ from azure.servicebus.aio import ServiceBusClient
 
 from pairbus.aio.accounts import Accounts
 from pairbus.aio.depths import Depths
-from pairbus.aio.sdk_transport import SdkTransport
-from pairbus.aio.transport import Outgoing
 from pairbus.amqp import build_message
 from pairbus.amqp.message import encode_data_section
 from pairbus.amqp.sections import Properties
 from pairbus.core.envelope import Label, park
 from pairbus.core.naming import backlog_paths
+from pairbus.links.sdk.transport import SdkTransport
+from pairbus.links.transport import Outgoing
 from pairbus.testing import EmbeddedBroker, QueueSettings
 
 AT_ONCE = 200

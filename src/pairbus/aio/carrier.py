@@ -16,13 +16,13 @@ from pairbus.aio.accounts import Account, Entry
 from pairbus.aio.mover import Mover, Pace, destination_of, pause
 from pairbus.aio.pumps import LONGEST_PAUSE
 from pairbus.aio.report import Report
-from pairbus.aio.transport import Received, Transport
 from pairbus.core.backoff import Backoff
 from pairbus.core.forecast import LONG_POLL
 from pairbus.core.ledger import Record
 from pairbus.core.routing import Destinations
 from pairbus.core.slots import Share
 from pairbus.instrument.hooks import Instrument
+from pairbus.links.transport import Received, Transport
 
 _LOGGER = logging.getLogger(__name__)
 

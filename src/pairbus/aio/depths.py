@@ -9,8 +9,6 @@ from typing import Final
 from azure.core.exceptions import AzureError, ClientAuthenticationError
 from azure.servicebus.aio import ServiceBusClient
 
-from pairbus.aio.attempt import within
-from pairbus.aio.browsing import browse, sequence_number_of
 from pairbus.aio.mover import destination_of
 from pairbus.aio.relabel import read
 from pairbus.aio.report import Report
@@ -19,7 +17,9 @@ from pairbus.core.burst import Parked
 from pairbus.core.naming import backlog_index, backlog_paths
 from pairbus.core.routing import DeadLetter, route
 from pairbus.errors import PairbusError
+from pairbus.links.deadlines import within
 from pairbus.links.sdk.administration import NamespaceManager
+from pairbus.links.sdk.browsing import browse, sequence_number_of
 
 PEEK_SECONDS: Final = 30.0
 _DENIED: Final = (401, 403)

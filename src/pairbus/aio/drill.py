@@ -24,12 +24,8 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import EntityStatus
 
-from pairbus.aio.attempt import within
-from pairbus.aio.browsing import browse, sequence_number_of
 from pairbus.aio.deadletters import Choice, Shelf, discard, remove
 from pairbus.aio.pumps import Syphon
-from pairbus.aio.sdk import facts
-from pairbus.aio.sdk_transport import SdkTransport
 from pairbus.aio.survey import survey
 from pairbus.client.backlog_setup import MANAGEMENT_SECONDS
 from pairbus.client.factory import MessagingFactory
@@ -40,6 +36,10 @@ from pairbus.core.ledger import Kind, Outcome, Record, Stage
 from pairbus.core.options import SendAvailabilityPairedNamespaceOptions
 from pairbus.errors import PairbusError
 from pairbus.instrument.hooks import Instrument
+from pairbus.links.deadlines import within
+from pairbus.links.sdk.browsing import browse, sequence_number_of
+from pairbus.links.sdk.internals import facts
+from pairbus.links.sdk.transport import SdkTransport
 
 PREFIX: Final = "pairbus-drill-"
 PATIENCE: Final = 60.0

@@ -11,10 +11,10 @@ from typing import Any, Final, TypeAlias, cast
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageHeader, AmqpMessageProperties
 
-from pairbus.aio.sdk import Message, as_long, messages_of
 from pairbus.core.envelope import TIME_TO_LIVE, Label, Properties, check_label, park, split
 from pairbus.core.verdict import Cause, ErrorFacts
 from pairbus.errors import ParkedMessageTooLargeError
+from pairbus.links.sdk.internals import Message, as_long, messages_of
 
 MessageTypes: TypeAlias = (
     Mapping[str, Any]

@@ -17,15 +17,15 @@ from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Final, Literal
 
-from pairbus.aio.attempt import cancel
 from pairbus.aio.report import Report
-from pairbus.aio.transport import Outgoing, Received, Settlement, Transport
 from pairbus.core.burst import Decided, Lane, Parked, RememberedMessages, Shelf, keeps_order, plan
 from pairbus.core.envelope import PATH, Label, Properties
 from pairbus.core.forecast import LONG_POLL
 from pairbus.core.ledger import Kind, Stage
 from pairbus.core.routing import DeadLetter, Deliver, Destinations, Wait, WaitReason, route
 from pairbus.instrument.hooks import Instrument, Operation
+from pairbus.links.deadlines import cancel
+from pairbus.links.transport import Outgoing, Received, Settlement, Transport
 
 _LOGGER = logging.getLogger(__name__)
 

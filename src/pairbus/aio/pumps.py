@@ -12,11 +12,11 @@ from typing import Final
 
 from pairbus.aio.mover import Mover, Pace, pause
 from pairbus.aio.report import Report
-from pairbus.aio.transport import Transport
 from pairbus.core.backoff import Backoff
 from pairbus.core.routing import Destinations
 from pairbus.core.verdict import Cause
 from pairbus.instrument.hooks import Instrument
+from pairbus.links.transport import Transport
 
 _LOGGER = logging.getLogger(__name__)
 

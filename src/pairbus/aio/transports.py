@@ -7,12 +7,12 @@ from typing import Final, get_args
 
 from azure.servicebus.aio import ServiceBusClient
 
-from pairbus.aio.native.endpoint import endpoint_of, is_proxied
-from pairbus.aio.native.transport import NativeTransport
-from pairbus.aio.sdk import tls_context
-from pairbus.aio.sdk_transport import SdkTransport
-from pairbus.aio.transport import Transport
 from pairbus.core.options import TransportName
+from pairbus.links.native.endpoint import endpoint_of, is_proxied
+from pairbus.links.native.transport import NativeTransport
+from pairbus.links.sdk.internals import tls_context
+from pairbus.links.sdk.transport import SdkTransport
+from pairbus.links.transport import Transport
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from pairbus.cli.running import FAILED, counted, explained, fail, pipe_is_broken
 from pairbus.cli.terminal import json_text
 
 if TYPE_CHECKING:
-    from pairbus.aio.sdk_links import QueueLink
     from pairbus.amqp import Message
+    from pairbus.links.sdk.links import QueueLink
 
 BURST: Final = 100
 """How many messages are under lock at once: they must be written before their locks end."""
@@ -95,7 +95,7 @@ def receive(
     `pairbus receive orders -s audit --sub-queue dead-letter --all` empties a subscription's dead-letter queue.
 
     """
-    from pairbus.aio.browsing import path_of
+    from pairbus.links.sdk.browsing import path_of
 
     if session is not None and next_session:
         raise typer.BadParameter("give either --session or --next-session", param_hint="--session")
@@ -123,7 +123,7 @@ def receive(
 
 
 async def _peek(at: Connection, path: str, count: _Count, *, first: int, most: int | None, session: str | None) -> None:
-    from pairbus.aio.browsing import browse
+    from pairbus.links.sdk.browsing import browse
 
     async with (
         at.client(retry_total=0) as client,
@@ -147,8 +147,8 @@ async def _receive(
 ) -> None:
     from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusReceiveMode
 
-    from pairbus.aio.sdk_links import QueueLink
     from pairbus.amqp import Message
+    from pairbus.links.sdk.links import QueueLink
 
     settled = mode is Mode.RECEIVE_AND_DELETE
     options: dict[str, Any] = {

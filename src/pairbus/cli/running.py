@@ -69,17 +69,17 @@ def run(work: Coroutine[Any, Any, T], where: "Connection | None" = None, *, righ
 
 def is_foreseen(error: BaseException) -> bool:
     """Tell whether an error is a broker's, a network's or the caller's own, and no bug."""
-    from pairbus.aio.sdk import facts
     from pairbus.core.verdict import Cause
     from pairbus.errors import PairbusError
+    from pairbus.links.sdk.internals import facts
 
     return isinstance(error, PairbusError) or facts(error).cause is not Cause.UNEXPECTED
 
 
 def explained(error: BaseException, where: "Connection | None" = None, *, right: str = "Manage") -> str:
     """Say in a line what an error of the SDK means, and what cures it; no secret is in it."""
-    from pairbus.aio.sdk import facts
     from pairbus.errors import PairbusError
+    from pairbus.links.sdk.internals import facts
 
     words = tidied(str(error)) or type(error).__name__
     if isinstance(error, PairbusError):

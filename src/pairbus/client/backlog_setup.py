@@ -10,12 +10,12 @@ from typing import Any, Final, Protocol, TypeVar
 
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 
-from pairbus.aio.attempt import within
-from pairbus.aio.sdk import facts
 from pairbus.core.ledger import Kind, Stage
 from pairbus.core.verdict import Cause
 from pairbus.errors import PairingError
 from pairbus.instrument.hooks import Instrument
+from pairbus.links.deadlines import within
+from pairbus.links.sdk.internals import facts
 
 T = TypeVar("T")
 

@@ -5,11 +5,11 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pairbus.aio.attempt import Chores
-from pairbus.aio.lane import Lane
-from pairbus.aio.native.lane import NativeLane
 from pairbus.core.health import Action, EntityHealth, State
 from pairbus.core.sending import BacklogChoice
+from pairbus.links.deadlines import Chores
+from pairbus.links.native.lane import NativeLane
+from pairbus.links.sdk.lane import Lane
 
 _STATE_AFTER: Final = {
     Action.PREPARE_BACKLOG: State.SUSPECT,

@@ -17,12 +17,7 @@ from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.credentials_async import AsyncTokenCredential
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
-from pairbus.aio.attempt import Chores, within
-from pairbus.aio.native.client import NativeClient
-from pairbus.aio.native.endpoint import endpoint_of
 from pairbus.aio.pumps import Syphon
-from pairbus.aio.sdk import tls_context
-from pairbus.aio.sdk_links import Link
 from pairbus.aio.transports import TRANSPORTS, transport_to
 from pairbus.client.availability import Availability
 from pairbus.client.backlog_setup import Backlog, QueueAdministration
@@ -36,6 +31,11 @@ from pairbus.core.naming import backlog_paths, namespace_label
 from pairbus.core.options import SendAvailabilityPairedNamespaceOptions, TransportName, check_pairing
 from pairbus.errors import OptionError
 from pairbus.instrument.hooks import Instrument
+from pairbus.links.deadlines import Chores, within
+from pairbus.links.native.client import NativeClient
+from pairbus.links.native.endpoint import endpoint_of
+from pairbus.links.sdk.internals import tls_context
+from pairbus.links.sdk.links import Link
 
 CLOSE_SECONDS: Final = 30.0
 """How long the SDK may take to close the receivers of the application."""

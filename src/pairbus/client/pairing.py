@@ -10,11 +10,6 @@ from typing import Any, Final
 
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 
-from pairbus.aio.attempt import Chores
-from pairbus.aio.lane import Lane, Unheard
-from pairbus.aio.native.client import NativeClient
-from pairbus.aio.native.lane import NativeLane
-from pairbus.aio.sdk import facts
 from pairbus.client import pings as prober
 from pairbus.client.entity_monitor import Seat, Watch
 from pairbus.core.health import HealthBook, State
@@ -25,6 +20,11 @@ from pairbus.core.rotation import Rotation
 from pairbus.core.sending import SendPolicy, note_backlog_failure, note_primary_failure
 from pairbus.core.verdict import ErrorFacts
 from pairbus.instrument.hooks import Instrument
+from pairbus.links.deadlines import Chores
+from pairbus.links.native.client import NativeClient
+from pairbus.links.native.lane import NativeLane
+from pairbus.links.sdk.internals import facts
+from pairbus.links.sdk.lane import Lane, Unheard
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ from typing import Final
 
 from azure.servicebus import ServiceBusMessage
 
-from pairbus.aio.lane import Lane, Submission
-from pairbus.aio.native.lane import NativeLane
-from pairbus.aio.sdk import STANDARD_BATCH_BYTES, facts
 from pairbus.core.ledger import Kind
 from pairbus.core.verdict import Cause
+from pairbus.links.native.lane import NativeLane
+from pairbus.links.sdk.internals import STANDARD_BATCH_BYTES, facts
+from pairbus.links.sdk.lane import Lane, Submission
 
 PING_CONTENT_TYPE: Final = "application/vnd.ms-servicebus-ping"
 PING_TIME_TO_LIVE: Final = timedelta(seconds=1)

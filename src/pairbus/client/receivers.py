@@ -32,10 +32,10 @@ from azure.servicebus import ServiceBusSession as SyncSession
 from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSession
 
 from pairbus.aio.messages import size_of
-from pairbus.aio.sdk import facts
 from pairbus.core.ledger import Kind, Stage
 from pairbus.core.naming import TRANSFER, namespace_label
 from pairbus.instrument.hooks import Instrument, Operation
+from pairbus.links.sdk.internals import facts
 
 R = TypeVar("R", SyncReceiver, ServiceBusReceiver)
 T = TypeVar("T")

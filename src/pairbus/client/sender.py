@@ -15,13 +15,7 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
-from pairbus.aio.attempt import AbandonedError
-from pairbus.aio.lane import Lane, Submission, Work
 from pairbus.aio.messages import MessageTypes, check, id_of, identified, outgoing, parked, raw, runs, sized, too_large
-from pairbus.aio.native.errors import again
-from pairbus.aio.native.lane import NativeLane
-from pairbus.aio.sdk import STANDARD_BATCH_BYTES, Message, SendTimedOutError, facts, new_batch
-from pairbus.aio.sdk_links import Link
 from pairbus.client.entity_monitor import Seat, Watch
 from pairbus.client.pairing import Pairing
 from pairbus.core.health import HEALTHY
@@ -39,6 +33,12 @@ from pairbus.core.sending import (
 )
 from pairbus.core.verdict import Cause, ErrorFacts, Verdict
 from pairbus.errors import CancelUnavailableError, FactoryEndedError, SendTimeoutError
+from pairbus.links.deadlines import AbandonedError
+from pairbus.links.native.errors import again
+from pairbus.links.native.lane import NativeLane
+from pairbus.links.sdk.internals import STANDARD_BATCH_BYTES, Message, SendTimedOutError, facts, new_batch
+from pairbus.links.sdk.lane import Lane, Submission, Work
+from pairbus.links.sdk.links import Link
 
 if TYPE_CHECKING:
     from pairbus.client.factory import MessagingFactory

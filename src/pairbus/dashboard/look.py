@@ -18,17 +18,17 @@ from typing import Any, Final
 from azure.core.exceptions import ResourceNotFoundError
 from azure.servicebus.aio import ServiceBusClient
 
-from pairbus.aio.attempt import within
-from pairbus.aio.browsing import browse
 from pairbus.aio.relabel import read
-from pairbus.aio.sdk import facts
 from pairbus.core.envelope import PATH
 from pairbus.core.ledger import Kind, Stage
 from pairbus.core.naming import TRANSFER, backlog_index, namespace_label
 from pairbus.core.verdict import Cause
 from pairbus.dashboard.snapshot import Look, Queue, Role, Top
 from pairbus.instrument.hooks import Instrument
+from pairbus.links.deadlines import within
 from pairbus.links.sdk.administration import NamespaceManager
+from pairbus.links.sdk.browsing import browse
+from pairbus.links.sdk.internals import facts
 
 LOOK_SECONDS: Final = 10.0
 """How long one look may take before the namespace counts as unreachable."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from tests.support.virtual import run
 
-from pairbus.aio.attempt import within
+from pairbus.links.deadlines import within
 
 
 async def fail_after(seconds: float) -> None:

@@ -8,7 +8,6 @@ import pytest
 from azure.servicebus import ServiceBusMessageBatch
 
 from pairbus.aio.documents import FIELDS, document_of, message_from
-from pairbus.aio.sdk import messages_of
 from pairbus.aio.values import plain
 from pairbus.amqp import Message
 from pairbus.amqp.message import build_message, encode_data_section, encode_value_section, split_batch
@@ -30,6 +29,7 @@ from pairbus.amqp.types import (
     UShort,
 )
 from pairbus.errors import DocumentError
+from pairbus.links.sdk.internals import messages_of
 
 ID = uuid.UUID("12345678-1234-5678-1234-567812345678")
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from pairbus.aio import lane as module
-from pairbus.aio.attempt import AbandonedError, Chores
-from pairbus.aio.lane import Lane, Submission
 from pairbus.core.ledger import Kind, Stage
 from pairbus.core.verdict import Cause, ErrorFacts
 from pairbus.instrument.hooks import Instrument
+from pairbus.links.deadlines import AbandonedError, Chores
+from pairbus.links.sdk import lane as module
+from pairbus.links.sdk.lane import Lane, Submission
 from support import moved
 
 FOREVER = 1000.0

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from tests.unit.aio.moving import QUEUE, Bench, ServiceBusConnectionError, scene
 
-from pairbus.aio.transport import Outgoing
 from pairbus.core.ledger import Kind, Outcome, Record
 from pairbus.instrument.hooks import Instrument
+from pairbus.links.transport import Outgoing
 from support.namespaces import LOCK_SECONDS, MessageLockLostError
 from support.virtual import run
 

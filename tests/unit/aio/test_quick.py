@@ -13,8 +13,6 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pairbus.aio.native import quick
-from pairbus.aio.native.quick import PLAIN, PlainReceived
 from pairbus.aio.relabel import read, relabelled
 from pairbus.amqp import Message, build_message
 from pairbus.amqp.events import Delivery
@@ -23,9 +21,11 @@ from pairbus.amqp.sections import Header, Properties
 from pairbus.amqp.types import Int, Symbol, Timestamp, UInt
 from pairbus.core.envelope import PATH, SESSION_ID
 from pairbus.core.routing import Deliver, route
+from pairbus.links.native.fast import plain_messages as quick
+from pairbus.links.native.fast.plain_messages import PLAIN, PlainReceived
 
 if TYPE_CHECKING:
-    from pairbus.aio.native.receiving import ReceivingLink
+    from pairbus.links.native.receiving import ReceivingLink
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 STAMPS: dict[Any, Any] = {

@@ -8,7 +8,7 @@ from azure.core.credentials import TokenCredential
 from azure.core.pipeline.transport import RequestsTransport
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from pairbus.aio.plain import plain
+from pairbus.links.plain_http import plain
 
 
 class NamespaceManager(ServiceBusAdministrationClient):

@@ -18,8 +18,8 @@ from concurrent.futures import CancelledError, Future
 from types import FrameType
 from typing import Any, Final, TypeVar
 
-from pairbus.aio.attempt import cancel
 from pairbus.errors import FactoryClosedError, FactoryForkedError
+from pairbus.links.deadlines import cancel
 
 T = TypeVar("T")
 

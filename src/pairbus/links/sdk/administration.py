@@ -8,7 +8,7 @@ from azure.core.credentials_async import AsyncTokenCredential
 from azure.core.pipeline.transport import AioHttpTransport
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-from pairbus.aio.plain import plain
+from pairbus.links.plain_http import plain
 
 
 class NamespaceManager(ServiceBusAdministrationClient):

@@ -17,9 +17,7 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import MessageSizeExceededError
 
 from pairbus.aio import MessageSender, MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions
-from pairbus.aio.browsing import Browser
 from pairbus.aio.messages import group_key, raw
-from pairbus.aio.sdk import add_to, facts
 from pairbus.client.sync.portal import Portal
 from pairbus.core.ledger import Kind, Outcome, Record, Stage
 from pairbus.core.lifecycle import FactoryState
@@ -27,6 +25,8 @@ from pairbus.core.verdict import Verdict, verdict_of
 from pairbus.errors import ColumnError, PairingError
 from pairbus.instrument.hooks import Instrument
 from pairbus.instrument.ledger import LedgerFile
+from pairbus.links.sdk.browsing import Browser
+from pairbus.links.sdk.internals import add_to, facts
 from pairbus.spark.connector.options import Connection, Entity, ReadOptions, WriteOptions
 from pairbus.spark.connector.outgoing import Message
 

@@ -26,14 +26,14 @@ from azure.servicebus._pyamqp.error import AMQPException, AMQPLinkError
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
-from pairbus.aio.attempt import within
-from pairbus.aio.sdk import facts
-from pairbus.aio.sdk_links import Link
 from pairbus.amqp import Message
 from pairbus.core.ledger import Kind, Stage
 from pairbus.core.naming import namespace_label
 from pairbus.core.verdict import Cause, Verdict, verdict_of
 from pairbus.instrument.hooks import Instrument
+from pairbus.links.deadlines import within
+from pairbus.links.sdk.internals import facts
+from pairbus.links.sdk.links import Link
 
 PAGE: Final = 250
 """How many messages one look shows."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, cast
 
-from pairbus.aio.native.endpoint import Endpoint
+from pairbus.links.native.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from wsproto import WSConnection

@@ -1,6 +1,6 @@
 """The way to one entity by the native client: any number of sends under way, each with an outcome of its own.
 
-It does for paired senders what :class:`pairbus.aio.lane.Lane` does with the SDK. Single messages that are handed in
+It does for paired senders what :class:`pairbus.links.sdk.lane.Lane` does with the SDK. Single messages that are handed in
 during one turn of the event loop travel as one batch, those of one session or partition key together; nobody waits for
 an answer before the next ones leave. A caller that gives up harms no other: what it has sent is waited for until the
 attempt's deadline all the same, and ``unheard`` is told how it ended.
@@ -12,17 +12,17 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from pairbus.aio.attempt import AbandonedError, Chores, cancel, outcome_of
-from pairbus.aio.lane import STALE_SECONDS, Begun, Submission, Unheard, begin
 from pairbus.aio.messages import sized
-from pairbus.aio.native.client import NativeClient
-from pairbus.aio.native.errors import is_unsent, unsent
-from pairbus.aio.native.sender import NativeSender, batch_of, encoded
-from pairbus.aio.sdk import facts
 from pairbus.amqp.performatives import BATCH_FORMAT
 from pairbus.core.ledger import Stage
 from pairbus.core.sending import ABOUT_THE_MESSAGE
 from pairbus.instrument.hooks import Instrument
+from pairbus.links.deadlines import AbandonedError, Chores, cancel, outcome_of
+from pairbus.links.native.client import NativeClient
+from pairbus.links.native.errors import is_unsent, unsent
+from pairbus.links.native.sender import NativeSender, batch_of, encoded
+from pairbus.links.sdk.internals import facts
+from pairbus.links.sdk.lane import STALE_SECONDS, Begun, Submission, Unheard, begin
 
 T = TypeVar("T")
 

@@ -9,15 +9,7 @@ from typing import Final, cast
 
 from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError
 
-from pairbus.aio import sdk
-from pairbus.aio.native import errors
-from pairbus.aio.native.client import NativeClient
-from pairbus.aio.native.endpoint import Endpoint
-from pairbus.aio.native.quick import NativeReceived, read_plain
-from pairbus.aio.native.receiving import PUT_BACK, ReceivingLink
-from pairbus.aio.native.sending import SendingLink
 from pairbus.aio.relabel import read
-from pairbus.aio.transport import Answers, Outgoing, Received, Settlement
 from pairbus.amqp import AmqpError, Message, build_batch, build_message
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.performatives import ACCEPTED, BATCH_FORMAT, DeliveryState, Error, Map, Rejected
@@ -28,6 +20,14 @@ from pairbus.core.envelope import Label
 from pairbus.core.naming import entity_key, namespace_label
 from pairbus.core.routing import DeadLetter
 from pairbus.core.verdict import IN_DOUBT, ErrorFacts
+from pairbus.links.native import errors
+from pairbus.links.native.client import NativeClient
+from pairbus.links.native.endpoint import Endpoint
+from pairbus.links.native.fast.plain_messages import NativeReceived, read_plain
+from pairbus.links.native.receiving import PUT_BACK, ReceivingLink
+from pairbus.links.native.sending import SendingLink
+from pairbus.links.sdk import internals as sdk
+from pairbus.links.transport import Answers, Outgoing, Received, Settlement
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -10,17 +10,17 @@ from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
-from pairbus.aio import sdk
 from pairbus.aio.messages import size_of
 from pairbus.aio.relabel import read
-from pairbus.aio.sdk_links import EntityLink, Link, QueueLink, delivery_id, receiver_of, sender_to
-from pairbus.aio.transport import Answers, Outgoing, Received, Settlement
 from pairbus.amqp import AmqpError, Message
 from pairbus.core.burst import Parked
 from pairbus.core.envelope import Label, Properties
 from pairbus.core.naming import entity_key, namespace_label
 from pairbus.core.routing import DeadLetter
 from pairbus.core.verdict import IN_DOUBT, Cause, ErrorFacts
+from pairbus.links.sdk import internals as sdk
+from pairbus.links.sdk.links import EntityLink, Link, QueueLink, delivery_id, receiver_of, sender_to
+from pairbus.links.transport import Answers, Outgoing, Received, Settlement
 
 _LOGGER = logging.getLogger(__name__)
 

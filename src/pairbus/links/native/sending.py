@@ -7,10 +7,10 @@ from typing import Final, TypeAlias
 
 from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError, ServiceBusError
 
-from pairbus.aio.native import errors
-from pairbus.aio.native.connection import NativeConnection
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.performatives import SETTLE_UNSETTLED, Accepted, DeliveryState, Target
+from pairbus.links.native import errors
+from pairbus.links.native.connection import NativeConnection
 
 LARGEST_BATCH: Final = 262_144
 """What is taken for the largest message when the broker does not say."""

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from azure.servicebus.exceptions import ServiceBusAuthenticationError, ServiceBusError
 
-from pairbus.aio.native.connection import NativeConnection
+from pairbus.links.native.connection import NativeConnection
 
 _LOGGER = logging.getLogger(__name__)
 

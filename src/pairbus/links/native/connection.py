@@ -6,10 +6,6 @@ from typing import Final, Protocol, Self, cast
 
 from azure.servicebus.exceptions import ServiceBusError
 
-from pairbus.aio.attempt import Chores
-from pairbus.aio.native import errors
-from pairbus.aio.native.endpoint import Endpoint
-from pairbus.aio.native.wire import connect
 from pairbus.amqp import Connection, ConnectionOptions, ConnectionState, Session, Side
 from pairbus.amqp.events import (
     Closed,
@@ -24,6 +20,10 @@ from pairbus.amqp.events import (
     WindowOpened,
 )
 from pairbus.amqp.performatives import RECEIVER, DeliveryState, Error, Received
+from pairbus.links.deadlines import Chores
+from pairbus.links.native import errors
+from pairbus.links.native.endpoint import Endpoint
+from pairbus.links.native.wire import connect
 
 IDLE_SECONDS: Final = 60.0
 """A peer that says nothing for so long is given up; it is asked to say something twice as often."""

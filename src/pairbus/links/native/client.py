@@ -10,15 +10,15 @@ from azure.servicebus.exceptions import (
     ServiceBusAuthorizationError,
 )
 
-from pairbus.aio.attempt import Chores
-from pairbus.aio.native import errors
-from pairbus.aio.native.connection import CLOSE_SECONDS, NativeConnection
-from pairbus.aio.native.endpoint import Endpoint
-from pairbus.aio.native.receiving import AnySession, ReceivingLink
-from pairbus.aio.native.requests import RequestLink
-from pairbus.aio.native.sending import SendingLink
-from pairbus.aio.native.tokens import Doorkeeper
 from pairbus.amqp.types import Timestamp, UInt, Value
+from pairbus.links.deadlines import Chores
+from pairbus.links.native import errors
+from pairbus.links.native.connection import CLOSE_SECONDS, NativeConnection
+from pairbus.links.native.endpoint import Endpoint
+from pairbus.links.native.receiving import AnySession, ReceivingLink
+from pairbus.links.native.requests import RequestLink
+from pairbus.links.native.sending import SendingLink
+from pairbus.links.native.tokens import Doorkeeper
 
 L = TypeVar("L", SendingLink, ReceivingLink, RequestLink)
 T = TypeVar("T")

@@ -20,14 +20,14 @@ from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import MessageSizeExceededError
 
-from pairbus.aio.attempt import AbandonedError, Chores, cancel, outcome_of
 from pairbus.aio.messages import carrier_of, group_key, size_of, sized
-from pairbus.aio.sdk import Message, add_to, facts
-from pairbus.aio.sdk_links import EntityLink
 from pairbus.core.ledger import Kind, Stage
 from pairbus.core.sending import ABOUT_THE_MESSAGE
 from pairbus.core.verdict import ErrorFacts
 from pairbus.instrument.hooks import Instrument
+from pairbus.links.deadlines import AbandonedError, Chores, cancel, outcome_of
+from pairbus.links.sdk.internals import Message, add_to, facts
+from pairbus.links.sdk.links import EntityLink
 
 T = TypeVar("T")
 

@@ -8,8 +8,6 @@ from typing import Final, Protocol, TypeAlias
 
 from azure.servicebus.exceptions import ServiceBusError
 
-from pairbus.aio.native import errors
-from pairbus.aio.native.connection import NativeConnection
 from pairbus.amqp.client.settling import Group, Settlements, runs_of
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.performatives import (
@@ -23,6 +21,8 @@ from pairbus.amqp.performatives import (
     Source,
 )
 from pairbus.amqp.types import Symbol, UInt
+from pairbus.links.native import errors
+from pairbus.links.native.connection import NativeConnection
 
 SESSION_FILTER: Final = Symbol("com.microsoft:session-filter")
 _LOCKED_UNTIL: Final = "com.microsoft:locked-until-utc"

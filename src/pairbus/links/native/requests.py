@@ -6,13 +6,13 @@ from typing import Final
 
 from azure.servicebus.exceptions import ServiceBusError
 
-from pairbus.aio.native import errors
-from pairbus.aio.native.connection import NativeConnection
 from pairbus.amqp import AmqpError
 from pairbus.amqp.client.requests import Answer, read_answer, request
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.performatives import ACCEPTED, SETTLE_SETTLED, Accepted, DeliveryState, Source, Target
 from pairbus.amqp.types import Value
+from pairbus.links.native import errors
+from pairbus.links.native.connection import NativeConnection
 
 CREDIT: Final = 200
 

@@ -9,15 +9,15 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus.aio.messages import group_key, raw
-from pairbus.aio.native import errors
-from pairbus.aio.native.client import NativeClient
-from pairbus.aio.native.encoding import encode_message
-from pairbus.aio.native.sending import SendingLink
-from pairbus.aio.sdk import Message, encoded_in, messages_of
 from pairbus.amqp import build_batch, build_message
 from pairbus.amqp.performatives import BATCH_FORMAT
 from pairbus.amqp.sections import Properties
 from pairbus.amqp.types import Array, Symbol, Value
+from pairbus.links.native import errors
+from pairbus.links.native.client import NativeClient
+from pairbus.links.native.encoding import encode_message
+from pairbus.links.native.sending import SendingLink
+from pairbus.links.sdk.internals import Message, encoded_in, messages_of
 
 _LONG: Final = 0x81
 

@@ -16,14 +16,14 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final, TypeVar
 
-from pairbus.aio.native.layout import PATH_ENTRY, Layout, NotPlainError, learn
-from pairbus.aio.native.receiving import ReceivingLink
-from pairbus.aio.transport import Received
 from pairbus.amqp import AmqpError
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.message import Message
 from pairbus.core.envelope import Label
 from pairbus.core.routing import Deliver
+from pairbus.links.native.fast.layout import PATH_ENTRY, Layout, NotPlainError, learn
+from pairbus.links.native.receiving import ReceivingLink
+from pairbus.links.transport import Received
 
 PLAIN: Final = Label()
 """Stands for the label of a plain message, whose application properties have not been read."""

@@ -15,10 +15,10 @@ from typing import Any, Final, Literal, Self, TypeVar, cast
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 
-from pairbus.aio.attempt import cancel, within
-from pairbus.aio.sdk import STANDARD_BATCH_BYTES, Message
-from pairbus.aio.shortcuts import Express, shorten
-from pairbus.aio.transport import Outgoing
+from pairbus.links.deadlines import cancel, within
+from pairbus.links.sdk.internals import STANDARD_BATCH_BYTES, Message
+from pairbus.links.sdk.shortcuts import Express, shorten
+from pairbus.links.transport import Outgoing
 
 T = TypeVar("T")
 
