@@ -17,7 +17,6 @@ from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from pairbus.aio.messages import parked
 from pairbus.aio.mover import Mover, Pace
 from pairbus.aio.pumps import Syphon
 from pairbus.aio.transports import transport_to
@@ -27,6 +26,7 @@ from pairbus.core.options import TransportName
 from pairbus.core.routing import Destinations
 from pairbus.links.sdk.internals import Message
 from pairbus.links.transport import Transport
+from pairbus.messages.sdk_messages import parked
 from pairbus.testing import EmbeddedBroker, QueueSettings
 
 DEADLINE = 180.0

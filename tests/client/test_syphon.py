@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from tests.client.syphoning import IGNORED, Pair, count_of, receive, send, until
 from tests.support.ports import free_port
 
-from pairbus.aio.messages import parked
 from pairbus.aio.mover import Mover
 from pairbus.aio.transports import TRANSPORTS, transport_to
 from pairbus.amqp.message import HEADER, Message
@@ -29,6 +28,7 @@ from pairbus.core.routing import DeadLetterReason, WaitReason
 from pairbus.links.sdk.links import QueueLink, receiver_of
 from pairbus.links.sdk.transport import SdkTransport
 from pairbus.links.transport import Outgoing
+from pairbus.messages.sdk_messages import parked
 from pairbus.testing import EntityStatus, QueueSettings
 
 pytestmark = [pytest.mark.filterwarnings(each) for each in IGNORED]

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import StructType
 
-from pairbus.aio.messages import raw
 from pairbus.amqp import Message
 from pairbus.amqp.encoder import encode
 from pairbus.errors import ColumnError
+from pairbus.messages.sdk_messages import raw
 from pairbus.spark.connector.columns import READ, READ_BACKLOG, check_readable, check_writable
 from pairbus.spark.connector.incoming import Found
 from pairbus.spark.connector.outgoing import MessageIds, Rows

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from pairbus.aio.relabel import read
 from pairbus.amqp.message import Message, build_message, encode_data_section
 from pairbus.amqp.sections import Header, Properties
 from pairbus.amqp.types import Symbol, Timestamp
@@ -19,6 +18,7 @@ from pairbus.core.envelope import Label, park
 from pairbus.core.routing import DeadLetter
 from pairbus.core.verdict import ErrorFacts, facts_of
 from pairbus.links.transport import Answers, Outgoing, Received, Settlement
+from pairbus.messages.encoded_labels import read
 from support.virtual import BEGINNING, monotonic, utc
 
 LOCK_SECONDS = 60.0

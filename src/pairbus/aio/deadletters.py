@@ -22,8 +22,6 @@ from typing import Any, Final, TypeAlias
 
 from azure.servicebus.aio import ServiceBusClient
 
-from pairbus.aio.documents import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, document_of
-from pairbus.aio.relabel import PARTITION_KEY, enqueued_at_of, relabelled
 from pairbus.amqp import Message
 from pairbus.core.envelope import PATH, RESERVED, Label
 from pairbus.core.naming import entity_key
@@ -33,6 +31,8 @@ from pairbus.errors import OptionError
 from pairbus.links.sdk.browsing import DEAD_LETTERS, browse, path_of, sequence_number_of
 from pairbus.links.sdk.transport import SdkTransport
 from pairbus.links.transport import Outgoing, Received
+from pairbus.messages.documents import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, document_of
+from pairbus.messages.encoded_labels import PARTITION_KEY, enqueued_at_of, relabelled
 
 BURST: Final = 100
 WAIT: Final = 2.0

@@ -10,7 +10,6 @@ from azure.core.exceptions import AzureError, ClientAuthenticationError
 from azure.servicebus.aio import ServiceBusClient
 
 from pairbus.aio.mover import destination_of
-from pairbus.aio.relabel import read
 from pairbus.aio.report import Report
 from pairbus.client.backlog_setup import MANAGEMENT_SECONDS
 from pairbus.core.burst import Parked
@@ -20,6 +19,7 @@ from pairbus.errors import PairbusError
 from pairbus.links.deadlines import within
 from pairbus.links.sdk.administration import NamespaceManager
 from pairbus.links.sdk.browsing import browse, sequence_number_of
+from pairbus.messages.encoded_labels import read
 
 PEEK_SECONDS: Final = 30.0
 _DENIED: Final = (401, 403)

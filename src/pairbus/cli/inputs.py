@@ -99,8 +99,8 @@ class Inputs:
         return self._made(where, document)
 
     def _made(self, where: str, document: Any) -> Line | BadLine:  # noqa: ANN401 (what JSON may be)
-        from pairbus.aio.documents import message_from
-        from pairbus.aio.messages import encoded_size
+        from pairbus.messages.documents import message_from
+        from pairbus.messages.sdk_messages import encoded_size
 
         try:
             if isinstance(document, dict):

@@ -214,7 +214,7 @@ def _write(messages: "Sequence[Message]", *, settled: bool = False) -> None:
 
     :param settled: whether the broker has forgotten them already.
     """
-    from pairbus.aio.documents import document_of
+    from pairbus.messages.documents import document_of
 
     try:
         for message in messages:

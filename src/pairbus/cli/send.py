@@ -284,8 +284,8 @@ def _defaults(properties: Iterable[str], ttl: str | None, schedule: str | None, 
 
 def _moment(text: str) -> str:
     if text[:4].isdigit() and "-" in text:
-        from pairbus.aio.values import moment
         from pairbus.errors import DocumentError
+        from pairbus.messages.values import moment
 
         try:
             return moment("--schedule", text).isoformat()

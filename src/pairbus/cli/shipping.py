@@ -4,13 +4,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from pairbus.aio.messages import group_key
 from pairbus.cli.inputs import BadLine, Line
 from pairbus.core.ledger import Kind, Outcome, Record, Stage
 from pairbus.core.verdict import Cause
 from pairbus.errors import MessageError
 from pairbus.links.deadlines import within
 from pairbus.links.sdk.internals import facts
+from pairbus.messages.sdk_messages import group_key
 
 if TYPE_CHECKING:
     from pairbus.aio import MessageSender

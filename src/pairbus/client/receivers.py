@@ -31,11 +31,11 @@ from azure.servicebus import ServiceBusReceiver as SyncReceiver
 from azure.servicebus import ServiceBusSession as SyncSession
 from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSession
 
-from pairbus.aio.messages import size_of
 from pairbus.core.ledger import Kind, Stage
 from pairbus.core.naming import TRANSFER, namespace_label
 from pairbus.instrument.hooks import Instrument, Operation
 from pairbus.links.sdk.internals import facts
+from pairbus.messages.sdk_messages import size_of
 
 R = TypeVar("R", SyncReceiver, ServiceBusReceiver)
 T = TypeVar("T")

@@ -15,7 +15,6 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
-from pairbus.aio.messages import MessageTypes, check, id_of, identified, outgoing, parked, raw, runs, sized, too_large
 from pairbus.client.entity_monitor import Seat, Watch
 from pairbus.client.pairing import Pairing
 from pairbus.core.health import HEALTHY
@@ -39,6 +38,18 @@ from pairbus.links.native.lane import NativeLane
 from pairbus.links.sdk.internals import STANDARD_BATCH_BYTES, Message, SendTimedOutError, facts, new_batch
 from pairbus.links.sdk.lane import Lane, Submission, Work
 from pairbus.links.sdk.links import Link
+from pairbus.messages.sdk_messages import (
+    MessageTypes,
+    check,
+    id_of,
+    identified,
+    outgoing,
+    parked,
+    raw,
+    runs,
+    sized,
+    too_large,
+)
 
 if TYPE_CHECKING:
     from pairbus.client.factory import MessagingFactory

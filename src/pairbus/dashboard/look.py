@@ -18,7 +18,6 @@ from typing import Any, Final
 from azure.core.exceptions import ResourceNotFoundError
 from azure.servicebus.aio import ServiceBusClient
 
-from pairbus.aio.relabel import read
 from pairbus.core.envelope import PATH
 from pairbus.core.ledger import Kind, Stage
 from pairbus.core.naming import TRANSFER, backlog_index, namespace_label
@@ -29,6 +28,7 @@ from pairbus.links.deadlines import within
 from pairbus.links.sdk.administration import NamespaceManager
 from pairbus.links.sdk.browsing import browse
 from pairbus.links.sdk.internals import facts
+from pairbus.messages.encoded_labels import read
 
 LOOK_SECONDS: Final = 10.0
 """How long one look may take before the namespace counts as unreachable."""

@@ -2,7 +2,7 @@
 
 A transport stands for one namespace. It opens its links when they are first needed and keeps them open, gives every
 call a deadline, and raises the exception types of the SDK. Messages are carried as the bytes they came in; only the
-sections that the rules change are ever decoded (:mod:`pairbus.aio.relabel`), the body never.
+sections that the rules change are ever decoded (:mod:`pairbus.messages.encoded_labels`), the body never.
 """
 
 from collections.abc import Sequence
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, Protocol, TypeAlias
 
-from pairbus.aio.relabel import relabelled
 from pairbus.amqp import AmqpError
 from pairbus.amqp.message import Message
 from pairbus.core.burst import Parked
 from pairbus.core.envelope import Label
 from pairbus.core.routing import DeadLetter
 from pairbus.core.verdict import ErrorFacts
+from pairbus.messages.encoded_labels import relabelled
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

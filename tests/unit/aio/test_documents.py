@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessageBatch
 
-from pairbus.aio.documents import FIELDS, document_of, message_from
-from pairbus.aio.values import plain
 from pairbus.amqp import Message
 from pairbus.amqp.message import build_message, encode_data_section, encode_value_section, split_batch
 from pairbus.amqp.sections import Header, Properties
@@ -30,6 +28,8 @@ from pairbus.amqp.types import (
 )
 from pairbus.errors import DocumentError
 from pairbus.links.sdk.internals import messages_of
+from pairbus.messages.documents import FIELDS, document_of, message_from
+from pairbus.messages.values import plain
 
 ID = uuid.UUID("12345678-1234-5678-1234-567812345678")
 

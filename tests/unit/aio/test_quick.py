@@ -13,7 +13,6 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pairbus.aio.relabel import read, relabelled
 from pairbus.amqp import Message, build_message
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.message import encode_data_section, encode_value_section
@@ -23,6 +22,7 @@ from pairbus.core.envelope import PATH, SESSION_ID
 from pairbus.core.routing import Deliver, route
 from pairbus.links.native.fast import plain_messages as quick
 from pairbus.links.native.fast.plain_messages import PLAIN, PlainReceived
+from pairbus.messages.encoded_labels import read, relabelled
 
 if TYPE_CHECKING:
     from pairbus.links.native.receiving import ReceivingLink

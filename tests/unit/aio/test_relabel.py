@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.aio.relabel import read, relabelled
 from pairbus.amqp.encoder import encode
 from pairbus.amqp.message import (
     Message,
@@ -20,6 +19,7 @@ from pairbus.amqp.message import (
 from pairbus.amqp.sections import Header, Properties
 from pairbus.amqp.types import Char, Float, Int, Short, Symbol, Timestamp, UByte, UInt, ULong
 from pairbus.core.envelope import RESERVED, Label, Unparked, park, unpark
+from pairbus.messages.encoded_labels import read, relabelled
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 FOOTER = 0x78

@@ -7,9 +7,9 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from pairbus.aio.messages import encoded_size, outgoing, size_of
 from pairbus.client.pings import ping_message
 from pairbus.core.forecast import PING_BYTES
+from pairbus.messages.sdk_messages import encoded_size, outgoing, size_of
 
 IN_BATCH = 8
 """What a message takes in a batch beside its own bytes."""

@@ -18,7 +18,6 @@ from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSa
 from azure.servicebus import ServiceBusClient, ServiceBusMessageBatch, ServiceBusReceiver
 
 from pairbus import aio
-from pairbus.aio.messages import MessageTypes
 from pairbus.client.availability import BacklogQueue, EntityAvailability, OnTurn
 from pairbus.client.receivers import metered
 from pairbus.client.sync.portal import Portal
@@ -32,6 +31,7 @@ from pairbus.core.options import (
 )
 from pairbus.errors import FactoryClosedError, OptionError
 from pairbus.instrument.hooks import Instrument
+from pairbus.messages.sdk_messages import MessageTypes
 
 T = TypeVar("T")
 

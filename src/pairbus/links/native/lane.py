@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from pairbus.aio.messages import sized
 from pairbus.amqp.performatives import BATCH_FORMAT
 from pairbus.core.ledger import Stage
 from pairbus.core.sending import ABOUT_THE_MESSAGE
@@ -23,6 +22,7 @@ from pairbus.links.native.errors import is_unsent, unsent
 from pairbus.links.native.sender import NativeSender, batch_of, encoded
 from pairbus.links.sdk.internals import facts
 from pairbus.links.sdk.lane import STALE_SECONDS, Begun, Submission, Unheard, begin
+from pairbus.messages.sdk_messages import sized
 
 T = TypeVar("T")
 

@@ -8,7 +8,6 @@ from typing import Any, Final, Self
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.exceptions import ServiceBusError
 
-from pairbus.aio.messages import group_key, raw
 from pairbus.amqp import build_batch, build_message
 from pairbus.amqp.performatives import BATCH_FORMAT
 from pairbus.amqp.sections import Properties
@@ -18,6 +17,7 @@ from pairbus.links.native.client import NativeClient
 from pairbus.links.native.encoding import encode_message
 from pairbus.links.native.sending import SendingLink
 from pairbus.links.sdk.internals import Message, encoded_in, messages_of
+from pairbus.messages.sdk_messages import group_key, raw
 
 _LONG: Final = 0x81
 

@@ -9,7 +9,6 @@ from typing import Final, cast
 
 from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError
 
-from pairbus.aio.relabel import read
 from pairbus.amqp import AmqpError, Message, build_batch, build_message
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.performatives import ACCEPTED, BATCH_FORMAT, DeliveryState, Error, Map, Rejected
@@ -28,6 +27,7 @@ from pairbus.links.native.receiving import PUT_BACK, ReceivingLink
 from pairbus.links.native.sending import SendingLink
 from pairbus.links.sdk import internals as sdk
 from pairbus.links.transport import Answers, Outgoing, Received, Settlement
+from pairbus.messages.encoded_labels import read
 
 _LOGGER = logging.getLogger(__name__)
 

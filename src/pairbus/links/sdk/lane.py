@@ -20,7 +20,6 @@ from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import MessageSizeExceededError
 
-from pairbus.aio.messages import carrier_of, group_key, size_of, sized
 from pairbus.core.ledger import Kind, Stage
 from pairbus.core.sending import ABOUT_THE_MESSAGE
 from pairbus.core.verdict import ErrorFacts
@@ -28,6 +27,7 @@ from pairbus.instrument.hooks import Instrument
 from pairbus.links.deadlines import AbandonedError, Chores, cancel, outcome_of
 from pairbus.links.sdk.internals import Message, add_to, facts
 from pairbus.links.sdk.links import EntityLink
+from pairbus.messages.sdk_messages import carrier_of, group_key, size_of, sized
 
 T = TypeVar("T")
 

@@ -10,8 +10,6 @@ from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
-from pairbus.aio.messages import size_of
-from pairbus.aio.relabel import read
 from pairbus.amqp import AmqpError, Message
 from pairbus.core.burst import Parked
 from pairbus.core.envelope import Label, Properties
@@ -21,6 +19,8 @@ from pairbus.core.verdict import IN_DOUBT, Cause, ErrorFacts
 from pairbus.links.sdk import internals as sdk
 from pairbus.links.sdk.links import EntityLink, Link, QueueLink, delivery_id, receiver_of, sender_to
 from pairbus.links.transport import Answers, Outgoing, Received, Settlement
+from pairbus.messages.encoded_labels import read
+from pairbus.messages.sdk_messages import size_of
 
 _LOGGER = logging.getLogger(__name__)
 

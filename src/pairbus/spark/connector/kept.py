@@ -17,7 +17,6 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import MessageSizeExceededError
 
 from pairbus.aio import MessageSender, MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions
-from pairbus.aio.messages import group_key, raw
 from pairbus.client.sync.portal import Portal
 from pairbus.core.ledger import Kind, Outcome, Record, Stage
 from pairbus.core.lifecycle import FactoryState
@@ -27,6 +26,7 @@ from pairbus.instrument.hooks import Instrument
 from pairbus.instrument.ledger import LedgerFile
 from pairbus.links.sdk.browsing import Browser
 from pairbus.links.sdk.internals import add_to, facts
+from pairbus.messages.sdk_messages import group_key, raw
 from pairbus.spark.connector.options import Connection, Entity, ReadOptions, WriteOptions
 from pairbus.spark.connector.outgoing import Message
 

@@ -4,7 +4,7 @@ A message that was parked with nothing but its destination needs little: its num
 where they lie in the bytes, and to restore it the broker's annotations and one application property are cut out. A
 broker lays out the messages of a queue alike, so where things lie is worked out once and remembered. A message that has
 more (a session, a time to live, a schedule, annotations of its own), or is laid out in another way, is *not plain* and
-goes the general way, :mod:`pairbus.aio.relabel`, which does the same with any message.
+goes the general way, :mod:`pairbus.messages.encoded_labels`, which does the same with any message.
 """
 
 # ruff: noqa: PLR2004 (codes are AMQP's)

@@ -1,6 +1,6 @@
 """Messages as JSON documents: what ``pairbus receive`` writes is what ``pairbus send`` reads.
 
-The fields are named as in the SDK. Values keep their AMQP types (:mod:`pairbus.aio.values`). The body is one of
+The fields are named as in the SDK. Values keep their AMQP types (:mod:`pairbus.messages.values`). The body is one of
 
 =================  =====================================================================
 ``body``           text: one data section, UTF-8
@@ -22,12 +22,12 @@ from typing import Any, Final, cast
 
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
 
-from pairbus.aio.relabel import BROKERS_OWN, PARTITION_KEY, SCHEDULED_TIME
-from pairbus.aio.values import Json, base64_of, from_base64, moment, moment_text, plain, sendable, shortened
 from pairbus.amqp.message import DATA, SEQUENCE, Message
 from pairbus.amqp.sections import Header, Properties
 from pairbus.amqp.types import Timestamp
 from pairbus.errors import DocumentError
+from pairbus.messages.encoded_labels import BROKERS_OWN, PARTITION_KEY, SCHEDULED_TIME
+from pairbus.messages.values import Json, base64_of, from_base64, moment, moment_text, plain, sendable, shortened
 
 DEAD_LETTER_REASON: Final = "DeadLetterReason"
 DEAD_LETTER_DESCRIPTION: Final = "DeadLetterErrorDescription"

@@ -1,0 +1,1 @@
+"""Messages as the SDK, the wire and JSON have them."""
