@@ -30,10 +30,10 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
 from client import BODY, PRIMARY_CORE_SENDERS, TASKS, paired
-from pairbus.aio.mover import Pace
-from pairbus.aio.pumps import Syphon
-from pairbus.aio.transports import transport_to
 from pairbus.core.options import TransportName
+from pairbus.syphon.in_process import Syphon
+from pairbus.syphon.mover import Pace
+from pairbus.syphon.transports import transport_to
 from pairbus.testing import EmbeddedBroker
 from syphon import QUEUES, best_loop, fill, users_loop
 

@@ -25,15 +25,15 @@ from multiprocessing import get_context
 from azure.servicebus.aio import ServiceBusClient
 from tests.spark.stage import Pair, for_orders, pair
 
-from pairbus.aio.accounts import Accounts
-from pairbus.aio.carrier import Carrier, Orders
-from pairbus.aio.drain import Directly, Drain
-from pairbus.aio.transports import open_transport
 from pairbus.core.options import TransportName
 from pairbus.core.slots import Share
 from pairbus.spark.desk import Desk
 from pairbus.spark.session import spark_session
 from pairbus.spark.syphon import SparkEngine
+from pairbus.syphon.accounts import Accounts
+from pairbus.syphon.rounds import Directly, Drain
+from pairbus.syphon.transports import open_transport
+from pairbus.syphon.worker import Carrier, Orders
 from syphon import best_loop
 
 QUEUES = 10

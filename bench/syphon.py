@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient
 
-from pairbus.aio.pumps import Syphon
 from pairbus.amqp import build_message
 from pairbus.amqp.message import encode_data_section
 from pairbus.amqp.sections import Properties
@@ -24,6 +23,7 @@ from pairbus.core.envelope import PATH
 from pairbus.core.naming import backlog_paths
 from pairbus.links.sdk.transport import SdkTransport
 from pairbus.links.transport import Outgoing
+from pairbus.syphon.in_process import Syphon
 from pairbus.testing import EmbeddedBroker
 
 QUEUES = backlog_paths("contoso", 10)

@@ -19,13 +19,13 @@ from azure.servicebus.aio import ServiceBusClient
 from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
-from pairbus.aio.transports import transport_to
 from pairbus.amqp import Message, build_message
 from pairbus.amqp.message import encode_data_section
 from pairbus.amqp.sections import Properties
 from pairbus.core.envelope import PATH
 from pairbus.core.naming import backlog_paths
 from pairbus.links.transport import Outgoing
+from pairbus.syphon.transports import transport_to
 from pairbus.testing import EmbeddedBroker, QueueSettings
 
 KILLS = int(os.environ.get("PAIRBUS_KILLS", "50"))
@@ -39,8 +39,8 @@ DEADLINE = 300.0
 SYPHON = """
 import asyncio, json, os, sys
 from azure.servicebus.aio import ServiceBusClient
-from pairbus.aio.transports import transport_to
-from pairbus.aio.pumps import Syphon
+from pairbus.syphon.transports import transport_to
+from pairbus.syphon.in_process import Syphon
 
 async def main():
     status, primary, secondary, *queues = sys.argv[1:]

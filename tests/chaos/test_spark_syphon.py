@@ -18,9 +18,9 @@ from pathlib import Path
 from tests.spark.stage import Pair, arrived, for_orders, pair
 from tests.support.waiting import wait_until
 
-from pairbus.aio.mover import BURST
 from pairbus.core.ledger import Kind, Outcome
 from pairbus.instrument.ledger import read_ledger
+from pairbus.syphon.mover import BURST
 
 KILLS = int(os.environ.get("PAIRBUS_KILLS", "20"))
 SEED = int(os.environ.get("PAIRBUS_SEED", "0")) or random.randrange(10**6)

@@ -10,10 +10,10 @@ from azure.servicebus.aio import ServiceBusClient
 
 from pairbus import SendAvailabilityPairedNamespaceOptions
 from pairbus.aio import MessagingFactory, NamespaceManager
-from pairbus.aio.transports import transport_to
 from pairbus.amqp.message import build_message, encode_data_section
 from pairbus.core.options import TransportName
 from pairbus.links.transport import Outgoing, Transport
+from pairbus.syphon.transports import transport_to
 from support.peer import Peer
 
 HOUR = 3600.0

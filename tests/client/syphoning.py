@@ -17,9 +17,6 @@ from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from pairbus.aio.mover import Mover, Pace
-from pairbus.aio.pumps import Syphon
-from pairbus.aio.transports import transport_to
 from pairbus.core.backoff import Backoff
 from pairbus.core.naming import backlog_paths
 from pairbus.core.options import TransportName
@@ -27,6 +24,9 @@ from pairbus.core.routing import Destinations
 from pairbus.links.sdk.internals import Message
 from pairbus.links.transport import Transport
 from pairbus.messages.sdk_messages import parked
+from pairbus.syphon.in_process import Syphon
+from pairbus.syphon.mover import Mover, Pace
+from pairbus.syphon.transports import transport_to
 from pairbus.testing import EmbeddedBroker, QueueSettings
 
 DEADLINE = 180.0

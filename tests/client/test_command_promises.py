@@ -16,13 +16,13 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from tests.client.commanding import UNPAIRED, Shell, broker, pairbus
 from tests.client.test_command_deadletter import bury_orders, ids
 
-from pairbus.aio import drain
-from pairbus.aio.carrier import Orders
 from pairbus.cli.inputs import BadLine, Line
 from pairbus.cli.running import explained
 from pairbus.cli.shipping import ParkedCount, Shipper
 from pairbus.errors import BacklogUnavailableError, PairbusError
 from pairbus.links.sdk.links import QueueLink
+from pairbus.syphon import rounds as drain
+from pairbus.syphon.worker import Orders
 from pairbus.testing import EntityStatus, QueueSettings
 
 __all__ = ["broker", "pairbus"]

@@ -20,10 +20,10 @@ from tests.client.stage import Stage
 from tests.client.syphoning import until
 
 import pairbus
-from pairbus.aio.transports import TRANSPORTS
 from pairbus.core.options import TransportName
 from pairbus.errors import FactoryClosedError, FactoryForkedError, SendTimeoutError
 from pairbus.links.sdk.links import Link, receiver_of, sender_to
+from pairbus.syphon.transports import TRANSPORTS
 from pairbus.testing import EmbeddedBroker
 from support.peer import Peer, stored
 

@@ -25,7 +25,6 @@ from azure.servicebus.exceptions import (
     SessionCannotBeLockedError,
 )
 
-from pairbus.aio.transports import transport_to
 from pairbus.amqp import Message
 from pairbus.amqp.client.signing import sign
 from pairbus.amqp.events import Delivery
@@ -38,6 +37,7 @@ from pairbus.links.native.encoding import encode_message
 from pairbus.links.native.endpoint import endpoint_of
 from pairbus.links.native.receiving import ANY_SESSION, ReceivingLink
 from pairbus.links.sdk.transport import SdkTransport
+from pairbus.syphon.transports import transport_to
 from pairbus.testing import EmbeddedBroker, Endpoint, QueueSettings, Right
 from support.client import Login
 

@@ -19,12 +19,12 @@ from tests.client.stage import Stage, State, texts
 
 import pairbus
 from pairbus import aio
-from pairbus.aio.pumps import Syphon
-from pairbus.aio.transports import transport_to
 from pairbus.amqp.client.signing import sign
 from pairbus.core.options import TransportName
 from pairbus.core.verdict import ErrorFacts, Verdict
 from pairbus.errors import FactoryClosedError, FactoryFaultedError, PairingError
+from pairbus.syphon.in_process import Syphon
+from pairbus.syphon.transports import transport_to
 from pairbus.testing import EmbeddedBroker, QueueSettings, Right
 from support.client import Login
 from support.threaded import Threaded

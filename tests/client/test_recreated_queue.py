@@ -11,12 +11,12 @@ from azure.servicebus.aio import ServiceBusReceiver
 from azure.servicebus.exceptions import ServiceBusError
 from tests.client.syphoning import IGNORED, Pair, count_of
 
-from pairbus.aio.mover import Mover
-from pairbus.aio.transports import TRANSPORTS
 from pairbus.core.backoff import Backoff
 from pairbus.core.options import TransportName
 from pairbus.core.routing import Destinations
 from pairbus.links.transport import Received
+from pairbus.syphon.mover import Mover
+from pairbus.syphon.transports import TRANSPORTS
 from pairbus.testing import QueueSettings
 
 pytestmark = [pytest.mark.filterwarnings(each) for each in IGNORED]

@@ -19,8 +19,6 @@ from hypothesis import strategies as st
 from tests.client.syphoning import IGNORED, Pair, count_of, receive, send, until
 from tests.support.ports import free_port
 
-from pairbus.aio.mover import Mover
-from pairbus.aio.transports import TRANSPORTS, transport_to
 from pairbus.amqp.message import HEADER, Message
 from pairbus.core.envelope import RESERVED
 from pairbus.core.options import TransportName
@@ -29,6 +27,8 @@ from pairbus.links.sdk.links import QueueLink, receiver_of
 from pairbus.links.sdk.transport import SdkTransport
 from pairbus.links.transport import Outgoing
 from pairbus.messages.sdk_messages import parked
+from pairbus.syphon.mover import Mover
+from pairbus.syphon.transports import TRANSPORTS, transport_to
 from pairbus.testing import EntityStatus, QueueSettings
 
 pytestmark = [pytest.mark.filterwarnings(each) for each in IGNORED]

@@ -21,8 +21,8 @@ MESSAGES = 1500
 SYPHON = """
 import asyncio, sys
 from azure.servicebus.aio import ServiceBusClient
-from pairbus.aio.mover import Pace
-from pairbus.aio.pumps import Syphon
+from pairbus.syphon.mover import Pace
+from pairbus.syphon.in_process import Syphon
 from pairbus.links.sdk.transport import SdkTransport
 from pairbus.instrument.hooks import Instrument
 from pairbus.instrument.ledger import LedgerFile

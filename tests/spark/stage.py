@@ -8,8 +8,6 @@ from pathlib import Path
 from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient
 
-from pairbus.aio.accounts import Accounts
-from pairbus.aio.depths import Depths
 from pairbus.amqp import build_message
 from pairbus.amqp.message import encode_data_section
 from pairbus.amqp.sections import Properties
@@ -17,6 +15,8 @@ from pairbus.core.envelope import Label, park
 from pairbus.core.naming import backlog_paths
 from pairbus.links.sdk.transport import SdkTransport
 from pairbus.links.transport import Outgoing
+from pairbus.syphon.accounts import Accounts
+from pairbus.syphon.depths import Depths
 from pairbus.testing import EmbeddedBroker, QueueSettings
 
 AT_ONCE = 200

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pairbus.aio.accounts import Accounts, Entry
-from pairbus.aio.report import Report, Tally
 from pairbus.errors import LedgerError
 from pairbus.instrument.ledger import LedgerFile
 from pairbus.spark.desk import Desk, DriverLostError, Line
+from pairbus.syphon.accounts import Accounts, Entry
+from pairbus.syphon.reconciliation import Report, Tally
 
 
 def entry(delivered: int, completing: int = 0) -> Entry:

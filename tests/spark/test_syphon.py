@@ -13,8 +13,6 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.spark.stage import Pair, arrived, for_orders, pair
 
-from pairbus.aio.accounts import Accounts
-from pairbus.aio.drain import Drain
 from pairbus.core.envelope import Label, park
 from pairbus.core.ledger import Kind, Outcome, Stage
 from pairbus.core.routing import DeadLetterReason
@@ -22,6 +20,8 @@ from pairbus.instrument.ledger import LedgerFile, read_ledger
 from pairbus.spark.desk import Desk
 from pairbus.spark.reconciliation import append
 from pairbus.spark.syphon import SparkEngine
+from pairbus.syphon.accounts import Accounts
+from pairbus.syphon.rounds import Drain
 
 
 @asynccontextmanager
@@ -119,7 +119,7 @@ def test_an_idle_syphon_holds_one_long_poll_and_stops_in_order(
 ) -> None:
     """Y2: polls follow each other, one at a time per queue, however long it idles; what comes is moved at once."""
     poll = 1.0
-    monkeypatch.setattr("pairbus.aio.drain.IDLE_QUOTA", 20)
+    monkeypatch.setattr("pairbus.syphon.rounds.IDLE_QUOTA", 20)
     ledger = LedgerFile(tmp_path / "ledger")
 
     def empty_polls() -> Counter[str]:

@@ -25,7 +25,6 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import EntityStatus
 
 from pairbus.aio.deadletters import Choice, Shelf, discard, remove
-from pairbus.aio.pumps import Syphon
 from pairbus.aio.survey import survey
 from pairbus.client.backlog_setup import MANAGEMENT_SECONDS
 from pairbus.client.factory import MessagingFactory
@@ -40,6 +39,7 @@ from pairbus.links.deadlines import within
 from pairbus.links.sdk.browsing import browse, sequence_number_of
 from pairbus.links.sdk.internals import facts
 from pairbus.links.sdk.transport import SdkTransport
+from pairbus.syphon.in_process import Syphon
 
 PREFIX: Final = "pairbus-drill-"
 PATIENCE: Final = 60.0

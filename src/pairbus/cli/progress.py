@@ -9,15 +9,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from pairbus.aio.mover import pause
 from pairbus.cli.reconciliation import short
 from pairbus.cli.terminal import visible
+from pairbus.syphon.mover import pause
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-    from pairbus.aio.accounts import Accounts
-    from pairbus.aio.drain import Drain
+    from pairbus.syphon.accounts import Accounts
+    from pairbus.syphon.rounds import Drain
 
 DRAW_INTERVAL: Final = 0.25
 TELL_INTERVAL: Final = 10.0

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from rich.box import SIMPLE
 from rich.table import Table
 
-from pairbus.aio.accounts import Line, oldest_age
 from pairbus.cli.terminal import visible
+from pairbus.syphon.accounts import Line, oldest_age
 
 if TYPE_CHECKING:
-    from pairbus.aio.accounts import Accounts
-    from pairbus.aio.report import Report
+    from pairbus.syphon.accounts import Accounts
+    from pairbus.syphon.reconciliation import Report
 
 
 def as_document(accounts: "Accounts", seconds: float) -> dict[str, Any]:

@@ -21,11 +21,11 @@ from pairbus.errors import OptionError, PairbusError
 from pairbus.extras import require
 
 if TYPE_CHECKING:
-    from pairbus.aio.accounts import Accounts
-    from pairbus.aio.depths import Depths
-    from pairbus.aio.drain import Engine
-    from pairbus.aio.report import Report
     from pairbus.core.options import TransportName
+    from pairbus.syphon.accounts import Accounts
+    from pairbus.syphon.depths import Depths
+    from pairbus.syphon.reconciliation import Report
+    from pairbus.syphon.rounds import Engine
 
 LEFT_BEHIND = 1
 """The exit code when messages that could be delivered later are still there."""
@@ -136,7 +136,7 @@ def syphon(
 
 
 def _depths(wanted: Wanted) -> "Depths":
-    from pairbus.aio.depths import Depths
+    from pairbus.syphon.depths import Depths
 
     return Depths(wanted.secondary, wanted.host, wanted.backlog_queues)
 
@@ -145,8 +145,8 @@ async def _look(wanted: Wanted) -> int:
     """Do nothing, and tell what would be done."""
     from azure.servicebus.aio import ServiceBusClient
 
-    from pairbus.aio.depths import foresee
     from pairbus.cli.reconciliation import foreseen_table
+    from pairbus.syphon.depths import foresee
 
     depths = await _depths(wanted).look()
     async with ServiceBusClient.from_connection_string(wanted.secondary) as client:
@@ -175,11 +175,11 @@ def _foreseen(foreseen: "dict[str, Report]") -> dict[str, Any]:
 
 
 async def _drain(wanted: Wanted) -> int:
-    from pairbus.aio.accounts import Accounts
-    from pairbus.aio.drain import Drain
     from pairbus.cli.progress import Progress
     from pairbus.cli.reconciliation import as_document, reconciliation_table
     from pairbus.instrument.ledger import LedgerFile
+    from pairbus.syphon.accounts import Accounts
+    from pairbus.syphon.rounds import Drain
 
     ledger = None if wanted.ledger is None else LedgerFile(wanted.ledger)
     accounts = Accounts(ledger)
@@ -212,7 +212,7 @@ async def _drain(wanted: Wanted) -> int:
 @contextlib.asynccontextmanager
 async def _engine(wanted: Wanted, accounts: "Accounts", terminal: Console) -> "AsyncGenerator[Engine]":
     if wanted.engine is EngineName.LOCAL:
-        from pairbus.aio.drain import LocalEngine
+        from pairbus.syphon.rounds import LocalEngine
 
         yield LocalEngine(wanted.primary, wanted.secondary, accounts, wanted.transport)
         return

@@ -17,8 +17,6 @@ from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.credentials_async import AsyncTokenCredential
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 
-from pairbus.aio.pumps import Syphon
-from pairbus.aio.transports import TRANSPORTS, transport_to
 from pairbus.client.availability import Availability
 from pairbus.client.backlog_setup import Backlog, QueueAdministration
 from pairbus.client.pairing import Ends, Pairing
@@ -36,6 +34,8 @@ from pairbus.links.native.client import NativeClient
 from pairbus.links.native.endpoint import endpoint_of
 from pairbus.links.sdk.internals import tls_context
 from pairbus.links.sdk.links import Link
+from pairbus.syphon.in_process import Syphon
+from pairbus.syphon.transports import TRANSPORTS, transport_to
 
 CLOSE_SECONDS: Final = 30.0
 """How long the SDK may take to close the receivers of the application."""

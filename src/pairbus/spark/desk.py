@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self
 
-from pairbus.aio.accounts import Accounts, Entry
 from pairbus.errors import LedgerError, PairbusError
+from pairbus.syphon.accounts import Accounts, Entry
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
-from pairbus.aio.carrier import Carrier, Orders
-from pairbus.aio.transports import open_transport
 from pairbus.core.options import TransportName
 from pairbus.core.slots import Share
 from pairbus.spark.desk import Address, Desk, Line
+from pairbus.syphon.transports import open_transport
+from pairbus.syphon.worker import Carrier, Orders
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from pairbus.aio.mover import Mover, Pace
 from pairbus.core.backoff import Backoff
 from pairbus.core.ledger import Kind, Outcome, Record
 from pairbus.core.routing import Destinations
 from pairbus.instrument.hooks import Instrument
+from pairbus.syphon.mover import Mover, Pace
 from support.namespaces import Line, Namespace
 from support.virtual import monotonic, run, utc
 

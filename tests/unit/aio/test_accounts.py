@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pairbus.aio.accounts import Accounts, Entry
-from pairbus.aio.report import Report, Tally
 from pairbus.core.ledger import Kind, Outcome, Record, Stage
 from pairbus.core.routing import DeadLetterReason, WaitReason
 from pairbus.errors import LedgerError
 from pairbus.instrument.ledger import LedgerFile, read_ledger
+from pairbus.syphon.accounts import Accounts, Entry
+from pairbus.syphon.reconciliation import Report, Tally
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
-from pairbus.aio.accounts import Accounts, Entry
-from pairbus.aio.carrier import Carrier, Orders
 from pairbus.core.slots import Share
+from pairbus.syphon.accounts import Accounts, Entry
+from pairbus.syphon.worker import Carrier, Orders
 from support.namespaces import Line, Namespace
 from support.virtual import run
 

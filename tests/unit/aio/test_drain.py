@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from pairbus.aio.accounts import Accounts, Entry
-from pairbus.aio.carrier import Orders
-from pairbus.aio.depths import Depths
-from pairbus.aio.drain import IDLE_QUOTA, LOCK_PATIENCE, QUOTA, ROUNDS_FAILED, Drain
-from pairbus.aio.report import Report, Tally
 from pairbus.core.routing import WaitReason
 from pairbus.core.slots import Share
+from pairbus.syphon.accounts import Accounts, Entry
+from pairbus.syphon.depths import Depths
+from pairbus.syphon.reconciliation import Report, Tally
+from pairbus.syphon.rounds import IDLE_QUOTA, LOCK_PATIENCE, QUOTA, ROUNDS_FAILED, Drain
+from pairbus.syphon.worker import Orders
 from support.virtual import run
 
 

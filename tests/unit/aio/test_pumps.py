@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from pairbus.aio.mover import Pace
-from pairbus.aio.pumps import LAST_BURSTS, Syphon
 from pairbus.core.ledger import Kind, Record, Stage
 from pairbus.core.naming import backlog_paths
 from pairbus.core.verdict import facts_of
 from pairbus.instrument.hooks import Instrument
+from pairbus.syphon.in_process import LAST_BURSTS, Syphon
+from pairbus.syphon.mover import Pace
 from support.namespaces import Line, Namespace
 from support.virtual import monotonic, run, utc
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol, Self
 
-from pairbus.aio.report import Report, Tally
 from pairbus.core.ledger import Record
 from pairbus.errors import LedgerError
 from pairbus.instrument.ledger import LedgerFile
+from pairbus.syphon.reconciliation import Report, Tally
 
 ELSEWHERE = "elsewhere"
 """Why a message waits that nobody here has received: it is under another receiver's lock, or has just come."""

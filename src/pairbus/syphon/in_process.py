@@ -10,13 +10,13 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Final
 
-from pairbus.aio.mover import Mover, Pace, pause
-from pairbus.aio.report import Report
 from pairbus.core.backoff import Backoff
 from pairbus.core.routing import Destinations
 from pairbus.core.verdict import Cause
 from pairbus.instrument.hooks import Instrument
 from pairbus.links.transport import Transport
+from pairbus.syphon.mover import Mover, Pace, pause
+from pairbus.syphon.reconciliation import Report
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -12,10 +12,6 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from pairbus.aio.accounts import Account, Entry
-from pairbus.aio.mover import Mover, Pace, destination_of, pause
-from pairbus.aio.pumps import LONGEST_PAUSE
-from pairbus.aio.report import Report
 from pairbus.core.backoff import Backoff
 from pairbus.core.forecast import LONG_POLL
 from pairbus.core.ledger import Record
@@ -23,6 +19,10 @@ from pairbus.core.routing import Destinations
 from pairbus.core.slots import Share
 from pairbus.instrument.hooks import Instrument
 from pairbus.links.transport import Received, Transport
+from pairbus.syphon.accounts import Account, Entry
+from pairbus.syphon.in_process import LONGEST_PAUSE
+from pairbus.syphon.mover import Mover, Pace, destination_of, pause
+from pairbus.syphon.reconciliation import Report
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -10,15 +10,15 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
-from pairbus.aio.accounts import Accounts, Entry
-from pairbus.aio.carrier import Carrier, Orders
-from pairbus.aio.depths import Depths
-from pairbus.aio.mover import pause
-from pairbus.aio.transports import open_transport
 from pairbus.core.forecast import LONG_POLL
 from pairbus.core.options import TransportName
 from pairbus.core.routing import WaitReason
 from pairbus.core.slots import SLOT_DEPTH, Share, pack, share_out
+from pairbus.syphon.accounts import Accounts, Entry
+from pairbus.syphon.depths import Depths
+from pairbus.syphon.mover import pause
+from pairbus.syphon.transports import open_transport
+from pairbus.syphon.worker import Carrier, Orders
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -9,8 +9,6 @@ from typing import Final
 from azure.core.exceptions import AzureError, ClientAuthenticationError
 from azure.servicebus.aio import ServiceBusClient
 
-from pairbus.aio.mover import destination_of
-from pairbus.aio.report import Report
 from pairbus.client.backlog_setup import MANAGEMENT_SECONDS
 from pairbus.core.burst import Parked
 from pairbus.core.naming import backlog_index, backlog_paths
@@ -20,6 +18,8 @@ from pairbus.links.deadlines import within
 from pairbus.links.sdk.administration import NamespaceManager
 from pairbus.links.sdk.browsing import browse, sequence_number_of
 from pairbus.messages.encoded_labels import read
+from pairbus.syphon.mover import destination_of
+from pairbus.syphon.reconciliation import Report
 
 PEEK_SECONDS: Final = 30.0
 _DENIED: Final = (401, 403)

@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Final, Literal
 
-from pairbus.aio.report import Report
 from pairbus.core.burst import Decided, Lane, Parked, RememberedMessages, Shelf, keeps_order, plan
 from pairbus.core.envelope import PATH, Label, Properties
 from pairbus.core.forecast import LONG_POLL
@@ -26,6 +25,7 @@ from pairbus.core.routing import DeadLetter, Deliver, Destinations, Wait, WaitRe
 from pairbus.instrument.hooks import Instrument, Operation
 from pairbus.links.deadlines import cancel
 from pairbus.links.transport import Outgoing, Received, Settlement, Transport
+from pairbus.syphon.reconciliation import Report
 
 _LOGGER = logging.getLogger(__name__)
 

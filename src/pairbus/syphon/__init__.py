@@ -1,0 +1,1 @@
+"""What carries parked messages home: the mover, and who drives it."""
