@@ -9,8 +9,8 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient as AsyncClient
 from tests.client.commanding import UNPAIRED, Shell, broker, pairbus
 
-from pairbus.aio.deadletters import Choice, Letter, Shelf, browse_letters, discard, resubmit
 from pairbus.errors import OptionError
+from pairbus.operate.deadletters import Choice, Letter, Shelf, browse_letters, discard, resubmit
 from pairbus.testing import QueueSettings
 
 __all__ = ["broker", "pairbus"]

@@ -22,7 +22,7 @@ from pairbus.cli.status import age
 from pairbus.cli.terminal import console, json_text, visible
 
 if TYPE_CHECKING:
-    from pairbus.aio.deadletters import Letter, Outcome, Shelf
+    from pairbus.operate.deadletters import Letter, Outcome, Shelf
 
 deadletter = typer.Typer(
     no_args_is_help=True,

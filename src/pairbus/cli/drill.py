@@ -22,7 +22,7 @@ from pairbus.cli.running import FAILED, REFUSED, explained, run, tidied
 from pairbus.cli.terminal import console, line
 
 if TYPE_CHECKING:
-    from pairbus.aio.drill import Finding, Plan, Step
+    from pairbus.operate.drill import Finding, Plan, Step
 
 ADMINISTRATION_VARIABLE = "PAIRBUS_PRIMARY_ADMIN_CONNECTION_STRING"
 
@@ -93,7 +93,7 @@ def drill(
     `pairbus drill --syphon yours --drain-timeout 5m` also finds out whether the pair's own syphon runs.
 
     """
-    from pairbus.aio.drill import PREFIX, Plan
+    from pairbus.operate.drill import PREFIX, Plan
 
     one, other = connection(Side.PRIMARY, primary), connection(Side.SECONDARY, secondary)
     plan = Plan(
@@ -127,7 +127,7 @@ class _Desk:
 
     async def watch(self, plan: "Plan") -> "Finding":
         """Have the drill done."""
-        from pairbus.aio.drill import rehearse
+        from pairbus.operate.drill import rehearse
 
         if not self._quiet:
             self._terminal.print(

@@ -9,13 +9,13 @@ from typing import IO
 import typer
 from azure.servicebus.aio import ServiceBusClient
 
-from pairbus.aio import deadletters
-from pairbus.aio.deadletters import Choice, Letter, Outcome, Shelf, browse_letters
-from pairbus.aio.survey import survey
 from pairbus.cli.connecting import Connection, Side, chosen, connection, optional
 from pairbus.cli.parsing import duration
 from pairbus.cli.terminal import json_text
 from pairbus.core.naming import TRANSFER
+from pairbus.operate import deadletters
+from pairbus.operate.deadletters import Choice, Letter, Outcome, Shelf, browse_letters
+from pairbus.operate.survey import survey
 
 
 @dataclass(frozen=True, slots=True)

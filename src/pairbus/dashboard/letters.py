@@ -8,13 +8,13 @@ from typing import Final, TypeAlias
 
 from nicegui import ui
 
-from pairbus.aio.deadletters import Letter
 from pairbus.dashboard.monitor import Monitor
 from pairbus.dashboard.piles import Pile
 from pairbus.dashboard.snapshot import Role
 from pairbus.dashboard.widgets import Live, panel
 from pairbus.dashboard.words import plural, stamp
 from pairbus.errors import PairbusError
+from pairbus.operate.deadletters import Letter
 
 Work: TypeAlias = Callable[[], Awaitable[str]]
 

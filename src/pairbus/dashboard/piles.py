@@ -8,13 +8,13 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pairbus.aio.deadletters import Choice, Letter, Outcome, Shelf, discard, letter_of, resubmit
 from pairbus.dashboard.look import Looker, why
 from pairbus.dashboard.snapshot import Look, Queue, Role
 from pairbus.dashboard.words import plural
 from pairbus.errors import OptionError, PairbusError
 from pairbus.links.deadlines import within
 from pairbus.links.sdk.browsing import browse
+from pairbus.operate.deadletters import Choice, Letter, Outcome, Shelf, discard, letter_of, resubmit
 
 SHOWN: Final = 20
 """Dead letters of one entity that are shown: the oldest ones."""

@@ -24,8 +24,6 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import EntityStatus
 
-from pairbus.aio.deadletters import Choice, Shelf, discard, remove
-from pairbus.aio.survey import survey
 from pairbus.client.backlog_setup import MANAGEMENT_SECONDS
 from pairbus.client.factory import MessagingFactory
 from pairbus.client.sender import MessageSender
@@ -39,6 +37,8 @@ from pairbus.links.deadlines import within
 from pairbus.links.sdk.browsing import browse, sequence_number_of
 from pairbus.links.sdk.internals import facts
 from pairbus.links.sdk.transport import SdkTransport
+from pairbus.operate.deadletters import Choice, Shelf, discard, remove
+from pairbus.operate.survey import survey
 from pairbus.syphon.in_process import Syphon
 
 PREFIX: Final = "pairbus-drill-"
