@@ -20,10 +20,10 @@ from pathlib import Path
 from pairbus.amqp import build_message
 from pairbus.amqp.message import encode_data_section
 from pairbus.amqp.sections import Properties
-from pairbus.broker.config import BrokerConfig, NamespaceConfig, to_document
+from pairbus.broker.config.options import BrokerConfig, NamespaceConfig, to_document
+from pairbus.broker.config.topic_documents import SubscriptionConfig, TopicConfig
 from pairbus.broker.entities.settings import QueueSettings
 from pairbus.broker.filters import CorrelationFilter, Filter, Rule, SqlFilter
-from pairbus.broker.topic_documents import SubscriptionConfig, TopicConfig
 from support.client import Client, Login, Producer, Worker
 
 WIDTH = 10

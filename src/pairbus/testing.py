@@ -6,12 +6,12 @@ from pairbus.extras import require
 
 require("broker", "pairbus.testing")
 
-from pairbus.broker.auth.policies import Policy, Right
-from pairbus.broker.embedded import EmbeddedBroker
+from pairbus.broker.access.policies import Policy, Right
+from pairbus.broker.config.topic_documents import SubscriptionConfig, TopicConfig
 from pairbus.broker.entities.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.broker.filters import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter, TrueFilter
-from pairbus.broker.running import Endpoint
-from pairbus.broker.topic_documents import SubscriptionConfig, TopicConfig
+from pairbus.broker.run.embedded import EmbeddedBroker
+from pairbus.broker.run.running import Endpoint
 
 __all__ = [
     "CorrelationFilter",

@@ -13,13 +13,13 @@ from pathlib import Path
 from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient
 
-from pairbus.broker.auth.policies import ALL, ROOT, Policy
-from pairbus.broker.auth.tokens import sign
-from pairbus.broker.config import BrokerConfig, NamespaceConfig
-from pairbus.broker.connection import ServerConnection
+from pairbus.broker.access.policies import ALL, ROOT, Policy
+from pairbus.broker.access.tokens import sign
+from pairbus.broker.config.options import BrokerConfig, NamespaceConfig
 from pairbus.broker.entities.settings import QueueSettings
-from pairbus.broker.running import Broker
-from pairbus.broker.server import NamespaceServer
+from pairbus.broker.listen.connection import ServerConnection
+from pairbus.broker.listen.server import NamespaceServer
+from pairbus.broker.run.running import Broker
 
 RECORDED = Path(__file__).with_name("conversations.amqp.gz")
 KEY = "known to every broker here, so that what was said to one can be said to another"

@@ -14,8 +14,8 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver
 from azure.servicebus.exceptions import OperationTimeoutError
 from tests.chaos.conversations import conversations, serving, talk
 
-from pairbus.broker.connection import ServerConnection
-from pairbus.broker.server import NamespaceServer
+from pairbus.broker.listen.connection import ServerConnection
+from pairbus.broker.listen.server import NamespaceServer
 
 FRAMES = int(os.environ.get("PAIRBUS_FRAMES", "1000000"))
 SEED = int(os.environ.get("PAIRBUS_SEED", "1"))

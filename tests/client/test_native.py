@@ -29,7 +29,7 @@ from pairbus.amqp import Message
 from pairbus.amqp.client.signing import sign
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.performatives import ACCEPTED
-from pairbus.broker.certificates import own_certificate
+from pairbus.broker.listen.certificates import own_certificate
 from pairbus.errors import OptionError
 from pairbus.links.native import errors
 from pairbus.links.native.client import NativeClient

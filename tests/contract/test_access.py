@@ -19,8 +19,8 @@ from pairbus.amqp.message import encode_value_section
 from pairbus.amqp.performatives import Accepted
 from pairbus.amqp.sections import Properties
 from pairbus.amqp.types import Array, Timestamp
-from pairbus.broker.auth.policies import Right
-from pairbus.broker.auth.tokens import sign
+from pairbus.broker.access.policies import Right
+from pairbus.broker.access.tokens import sign
 from pairbus.broker.entities.message import SCHEDULED_TIME
 from pairbus.testing import EmbeddedBroker, QueueSettings
 from support.caller import Caller, refused

@@ -14,7 +14,7 @@ from pairbus.amqp.events import Closed, Event
 from pairbus.amqp.link import LinkState
 from pairbus.amqp.message import encode_value_section
 from pairbus.amqp.performatives import Accepted, Target
-from pairbus.broker.auth.tokens import sign
+from pairbus.broker.access.tokens import sign
 from pairbus.testing import EmbeddedBroker, QueueSettings, Right
 from support.caller import Caller, RefusedByBrokerError, refused
 from support.client import ConnectionEndedError, Login

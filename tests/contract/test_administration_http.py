@@ -13,7 +13,7 @@ from urllib.parse import quote_plus
 import pytest
 from azure.servicebus import parse_connection_string
 
-from pairbus.broker.atom.xml import ATOM, CONNECT, INSTANCE, MAX_BODY, parse
+from pairbus.broker.admin.xml import ATOM, CONNECT, INSTANCE, MAX_BODY, parse
 from pairbus.testing import EmbeddedBroker
 
 

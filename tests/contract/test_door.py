@@ -18,7 +18,7 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 from tests.contract.lab import one
 from tests.contract.sdk import Sdk
 
-from pairbus.broker.certificates import own_certificate
+from pairbus.broker.listen.certificates import own_certificate
 from pairbus.errors import PairbusError
 from pairbus.testing import EmbeddedBroker, Endpoint
 

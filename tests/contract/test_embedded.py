@@ -12,8 +12,8 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode
 from azure.servicebus.exceptions import MessagingEntityDisabledError, MessagingEntityNotFoundError
 
-from pairbus.broker.config import from_file, from_options, to_document
-from pairbus.broker.embedded import PORT_PAUSE
+from pairbus.broker.config.options import from_file, from_options, to_document
+from pairbus.broker.run.embedded import PORT_PAUSE
 from pairbus.errors import OptionError, PairbusError
 from pairbus.testing import EmbeddedBroker, EntityStatus, Policy, QueueSettings, Right
 
@@ -76,7 +76,7 @@ def test_started_again_it_waits_for_its_port(monkeypatch: pytest.MonkeyPatch, *,
                 other.close()
 
             clock = SimpleNamespace(sleep=leave, monotonic=time.monotonic)
-            monkeypatch.setattr("pairbus.broker.embedded.time", clock)
+            monkeypatch.setattr("pairbus.broker.run.embedded.time", clock)
             broker.start()
         assert tries == [PORT_PAUSE]
         assert broker.endpoints["localhost"].port == port

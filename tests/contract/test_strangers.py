@@ -16,7 +16,7 @@ from pairbus.amqp.events import DeliveriesReceived, Event
 from pairbus.amqp.message import encode_value_section
 from pairbus.amqp.performatives import Source, Target
 from pairbus.amqp.sections import Properties
-from pairbus.broker.connection import CBS_BYTES
+from pairbus.broker.listen.connection import CBS_BYTES
 from pairbus.testing import EmbeddedBroker
 from support.client import Client
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from pairbus.broker.config import from_file
+from pairbus.broker.config.options import from_file
 from pairbus.cli import app
 
 ROOT = Path(__file__).parents[2]

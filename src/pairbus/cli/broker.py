@@ -15,9 +15,9 @@ from pairbus.cli.terminal import console, line
 from pairbus.extras import require
 
 if TYPE_CHECKING:
-    from pairbus.broker.config import BrokerConfig
+    from pairbus.broker.config.options import BrokerConfig
     from pairbus.broker.faults.script import Scene
-    from pairbus.broker.running import Broker
+    from pairbus.broker.run.running import Broker
 
 
 def broker(
@@ -79,7 +79,7 @@ def broker(
     """
     require("broker", "pairbus broker")
     gc.disable()  # until it serves: what is imported and opened now is no garbage
-    from pairbus.broker.config import TlsConfig, from_file, from_options
+    from pairbus.broker.config.options import TlsConfig, from_file, from_options
     from pairbus.broker.faults.script import read_script
 
     if config is not None:
@@ -100,8 +100,8 @@ def broker(
 
 
 async def _serve(config: "BrokerConfig", scenes: "list[Scene]", *, as_json: bool) -> None:
-    from pairbus.broker.control import ControlServer
-    from pairbus.broker.running import Broker
+    from pairbus.broker.run.control import ControlServer
+    from pairbus.broker.run.running import Broker
 
     running = Broker(config)
     control = ControlServer(running.obey)

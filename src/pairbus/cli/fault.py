@@ -36,8 +36,8 @@ def fault(
     `pairbus fault contoso/orders lose-answers` stores messages and never says so, until `pairbus fault contoso clear`.
 
     """
-    from pairbus.broker.control import ask, find, running, socket_of
     from pairbus.broker.faults.script import read_order
+    from pairbus.broker.run.control import ask, find, running, socket_of
 
     if where is None:
         _show(

@@ -1,4 +1,4 @@
-"""The switchboards of embedded brokers that run on this machine (:mod:`pairbus.broker.control`). Blocking."""
+"""The switchboards of embedded brokers that run on this machine (:mod:`pairbus.broker.run.control`). Blocking."""
 
 import re
 from collections.abc import Iterable
@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pairbus.broker.control import ControlError, ask, running
 from pairbus.broker.faults.board import FaultKind
+from pairbus.broker.run.control import ControlError, ask, running
 from pairbus.dashboard.guard import is_loopback
 
 

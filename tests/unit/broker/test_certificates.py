@@ -10,8 +10,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from pairbus.broker.certificates import CA_LIFE, LIFE, Certificate, Tls, own_certificate, server_context
-from pairbus.broker.config import TlsConfig
+from pairbus.broker.config.options import TlsConfig
+from pairbus.broker.listen.certificates import CA_LIFE, LIFE, Certificate, Tls, own_certificate, server_context
 from pairbus.errors import OptionError
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from pairbus.broker.config import BrokerConfig, NamespaceConfig, from_file, from_options, to_document
+from pairbus.broker.config.options import BrokerConfig, NamespaceConfig, from_file, from_options, to_document
+from pairbus.broker.config.topic_documents import SubscriptionConfig, TopicConfig
 from pairbus.broker.entities.settings import EntityStatus, QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.broker.filters import CorrelationFilter, FalseFilter, Rule, SqlAction, SqlFilter
-from pairbus.broker.topic_documents import SubscriptionConfig, TopicConfig
 from pairbus.errors import OptionError
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pairbus.broker.control import ControlError, directory
+from pairbus.broker.run.control import ControlError, directory
 
 
 def test_the_directory_of_sockets_is_this_users_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

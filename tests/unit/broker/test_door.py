@@ -12,9 +12,9 @@ from http import HTTPStatus
 import pytest
 from tests.unit.broker.wire import turns
 
-from pairbus.broker.certificates import own_certificate, server_context
-from pairbus.broker.door import Door
-from pairbus.broker.web import Request, Response
+from pairbus.broker.listen.certificates import own_certificate, server_context
+from pairbus.broker.listen.port import Door
+from pairbus.broker.listen.web import Request, Response
 
 SOON = 5.0
 TLS_RECORD = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
@@ -207,7 +207,7 @@ def test_without_a_file_for_another_connection_the_longest_is_cut(monkeypatch: p
 
 
 def test_without_any_file_it_tries_again(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr("pairbus.broker.door._PAUSE", 0.05)
+    monkeypatch.setattr("pairbus.broker.listen.port._PAUSE", 0.05)
 
     async def scenario() -> None:
         async with a_door() as (_, port):
@@ -290,7 +290,7 @@ def test_the_system_gives_the_port_of_a_shut_door_to_no_connection() -> None:
 def test_a_door_that_cannot_be_opened_again_at_once_is_opened_later(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("pairbus.broker.door._PAUSE", 0.01)
+    monkeypatch.setattr("pairbus.broker.listen.port._PAUSE", 0.01)
     listen = socket.socket.listen
 
     def refuse(_listener: socket.socket, _backlog: int) -> None:

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.broker.wire import Wire, a_room, turns
 
-from pairbus.broker.http import MAX_HEAD, HttpConnection, Upgrade
-from pairbus.broker.waiting import WaitingRoom
-from pairbus.broker.web import Admit, Request, Response, Routes, no_bodies
+from pairbus.broker.listen.http import MAX_HEAD, HttpConnection, Upgrade
+from pairbus.broker.listen.waiting import WaitingRoom
+from pairbus.broker.listen.web import Admit, Request, Response, Routes, no_bodies
 
 LIMIT = 1000
 

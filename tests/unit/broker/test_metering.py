@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from pairbus.broker.metering import REPEATED, Counter, Meter, Polls, Sends, charged
+from pairbus.broker.meter.metering import REPEATED, Counter, Meter, Polls, Sends, charged
 from pairbus.core.ledger import Kind, MeteredBy, Outcome, Stage
 
 

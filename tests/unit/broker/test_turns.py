@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from pairbus.broker.connection import ServerConnection
 from pairbus.broker.entities.message import Incoming
 from pairbus.broker.entities.settings import QueueSettings
-from pairbus.broker.namespace import Namespace
+from pairbus.broker.listen.connection import ServerConnection
+from pairbus.broker.listen.server import NamespaceServer
+from pairbus.broker.namespace.namespace import Namespace
 from pairbus.broker.refusals import RefusedError
-from pairbus.broker.server import NamespaceServer
 from pairbus.broker.store.memory import MemoryStore
 
 

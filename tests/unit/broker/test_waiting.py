@@ -2,7 +2,7 @@
 
 import asyncio
 
-from pairbus.broker.waiting import WaitingRoom
+from pairbus.broker.listen.waiting import WaitingRoom
 
 
 def test_who_stays_too_long_is_cut_in_order_and_who_leaves_is_not() -> None:

@@ -5,14 +5,14 @@ from http import HTTPStatus
 
 import pytest
 
-from pairbus.broker.auth.policies import Policy, Right
-from pairbus.broker.auth.tokens import sign
+from pairbus.broker.access.policies import Policy, Right
+from pairbus.broker.access.tokens import sign
 from pairbus.broker.entities.settings import QueueSettings
-from pairbus.broker.namespace import Namespace
-from pairbus.broker.server import NamespaceServer
+from pairbus.broker.listen.server import NamespaceServer
+from pairbus.broker.listen.web import Request, Response
+from pairbus.broker.meter.watching import watch
+from pairbus.broker.namespace.namespace import Namespace
 from pairbus.broker.store.memory import MemoryStore
-from pairbus.broker.watching import watch
-from pairbus.broker.web import Request, Response
 
 LISTENER = Policy("watcher", (Right.LISTEN,), "one", "other")
 SENDER = Policy("sender", (Right.SEND,), "one", "other")

@@ -22,8 +22,8 @@ from wsproto.events import (
     TextMessage,
 )
 
-from pairbus.broker.http import Upgrade
-from pairbus.broker.websocket import MAX_MESSAGE, PATH, WebSocketTransport, accept_websocket
+from pairbus.broker.listen.http import Upgrade
+from pairbus.broker.listen.websocket import MAX_MESSAGE, PATH, WebSocketTransport, accept_websocket
 
 
 class Inner(asyncio.Protocol):

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from pairbus.broker.waiting import WaitingRoom
+from pairbus.broker.listen.waiting import WaitingRoom
 
 
 class Wire(asyncio.Transport):

@@ -5,7 +5,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
-from pairbus.broker.auth.policies import Policies, Policy, checked
+from pairbus.broker.access.policies import Policies, Policy, checked
 from pairbus.errors import OptionError
 
 SECOND = 1000

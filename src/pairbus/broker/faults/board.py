@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pairbus.amqp.conditions import RESOURCE_LIMIT_EXCEEDED
-from pairbus.broker.auth.policies import Right
+from pairbus.broker.access.policies import Right
 from pairbus.broker.refusals import SERVER_BUSY, RefusedError, denied, disabled
 from pairbus.errors import OptionError
 

@@ -7,8 +7,8 @@ from typing import Final, Protocol
 
 from pairbus.amqp.conditions import UNAUTHORIZED_ACCESS
 from pairbus.broker.faults.board import ON_THE_WIRE, ONCE, SEVERS, Fault, FaultKind, Faults
+from pairbus.broker.listen.web import Request, Response
 from pairbus.broker.refusals import RefusedError
-from pairbus.broker.web import Request, Response
 
 ALWAYS_ANSWERED: Final = ("/$health", "/$ready", "/$metrics")
 """Who looks after the broker wants to know of it, not of the outage that it plays."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from pairbus.broker.auth.tokens import Refused
+from pairbus.broker.access.tokens import Refused
 from pairbus.broker.nodes.requests import Answers, Request, status
 
 PUT_TOKEN = "put-token"  # noqa: S105 (the name of an operation)

@@ -6,10 +6,10 @@ from typing import Final, TypeAlias
 
 from pairbus.amqp import ReceiverLink, SenderLink
 from pairbus.amqp.sasl import PLAIN, Credentials
-from pairbus.broker.auth.access import AccessControl, Grant, no_directory
-from pairbus.broker.auth.policies import Right
-from pairbus.broker.auth.resources import Path
-from pairbus.broker.auth.tokens import Reason, Refused, is_signature
+from pairbus.broker.access.access import AccessControl, Grant, no_directory
+from pairbus.broker.access.policies import Right
+from pairbus.broker.access.resources import Path
+from pairbus.broker.access.tokens import Reason, Refused, is_signature
 from pairbus.broker.refusals import denied, token_expired
 
 SAS: Final = "servicebus.windows.net:sastoken"

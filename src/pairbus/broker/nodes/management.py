@@ -10,13 +10,13 @@ from pairbus.amqp import AmqpError
 from pairbus.amqp.conditions import INTERNAL_ERROR, NOT_FOUND, UNAUTHORIZED_ACCESS
 from pairbus.amqp.performatives import Map
 from pairbus.amqp.types import Array, Timestamp
-from pairbus.broker.auth.policies import Right
+from pairbus.broker.access.policies import Right
 from pairbus.broker.entities.message import MESSAGE_STATE, Held, outgoing, read_incoming
 from pairbus.broker.entities.queue import Queue
 from pairbus.broker.entities.sessions import Sessions
 from pairbus.broker.entities.topic import Topic
-from pairbus.broker.metering import LinkMeter, charged
-from pairbus.broker.namespace import Namespace, QueueNode
+from pairbus.broker.meter.metering import LinkMeter, charged
+from pairbus.broker.namespace.namespace import Namespace, QueueNode
 from pairbus.broker.nodes.requests import Answers, Request, status
 from pairbus.broker.refusals import (
     MESSAGE_LOCK_LOST,

@@ -20,8 +20,8 @@ from pairbus.amqp.types import Described, Symbol
 from pairbus.broker.entities.message import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, outgoing, outgoing_parts
 from pairbus.broker.entities.sessions import Session
 from pairbus.broker.faults.board import FaultKind
-from pairbus.broker.metering import Counter, LinkMeter, Polls, charged
-from pairbus.broker.namespace import Namespace, QueueNode
+from pairbus.broker.meter.metering import Counter, LinkMeter, Polls, charged
+from pairbus.broker.namespace.namespace import Namespace, QueueNode
 from pairbus.broker.nodes.sending import Changed, rejected
 from pairbus.broker.refusals import (
     Answer,

@@ -10,8 +10,8 @@ from pairbus.broker.entities.message import Incoming, read_incoming
 from pairbus.broker.entities.queue import Queue
 from pairbus.broker.entities.topic import Topic
 from pairbus.broker.faults.board import FaultKind
-from pairbus.broker.metering import LinkMeter, Sends
-from pairbus.broker.namespace import Namespace
+from pairbus.broker.meter.metering import LinkMeter, Sends
+from pairbus.broker.namespace.namespace import Namespace
 from pairbus.broker.refusals import RefusedError, idle, too_large
 
 Changed: TypeAlias = Callable[[], None]

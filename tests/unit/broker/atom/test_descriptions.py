@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.broker.atom.descriptions import QUEUE, SUBSCRIPTION, TOPIC, Kind, counts, path_of
-from pairbus.broker.atom.documents import tag
-from pairbus.broker.atom.problems import ProblemError
-from pairbus.broker.atom.validation import check_name, check_path, check_settings
-from pairbus.broker.atom.xml import CONNECT, INSTANCE, parse
-from pairbus.broker.auth.policies import Policy, Right
+from pairbus.broker.access.policies import Policy, Right
+from pairbus.broker.admin.descriptions import QUEUE, SUBSCRIPTION, TOPIC, Kind, counts, path_of
+from pairbus.broker.admin.documents import tag
+from pairbus.broker.admin.problems import ProblemError
+from pairbus.broker.admin.validation import check_name, check_path, check_settings
+from pairbus.broker.admin.xml import CONNECT, INSTANCE, parse
 from pairbus.broker.entities.runtime import Runtime
 from pairbus.broker.entities.settings import (
     EntityStatus,

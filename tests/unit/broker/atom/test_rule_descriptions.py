@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.broker.atom.documents import description
-from pairbus.broker.atom.problems import ProblemError
-from pairbus.broker.atom.rule_descriptions import RULE, read_rule, write_rule
-from pairbus.broker.atom.xml import CONNECT, INSTANCE, Element, parse
+from pairbus.broker.admin.documents import description
+from pairbus.broker.admin.problems import ProblemError
+from pairbus.broker.admin.rule_descriptions import RULE, read_rule, write_rule
+from pairbus.broker.admin.xml import CONNECT, INSTANCE, Element, parse
 from pairbus.broker.filters import (
     CorrelationFilter,
     FalseFilter,

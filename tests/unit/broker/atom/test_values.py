@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.broker.atom.values import (
+from pairbus.broker.admin.values import (
     MAX_DURATION,
     milliseconds,
     milliseconds_text,

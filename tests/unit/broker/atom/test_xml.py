@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.broker.atom.documents import description, tag, text
-from pairbus.broker.atom.xml import ATOM, CONNECT, MAX_BODY, MAX_DEPTH, XmlError, parse
+from pairbus.broker.admin.documents import description, tag, text
+from pairbus.broker.admin.xml import ATOM, CONNECT, MAX_BODY, MAX_DEPTH, XmlError, parse
 
 BOMB = b"""<?xml version="1.0"?>
 <!DOCTYPE lolz [<!ENTITY a "lol"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">]>

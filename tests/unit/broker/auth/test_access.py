@@ -11,11 +11,11 @@ from azure.servicebus._base_handler import ServiceBusSharedKeyCredential
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.broker.auth.access import AccessControl, Grant
-from pairbus.broker.auth.policies import Policies, Policy, Right
-from pairbus.broker.auth.resources import Hosts, covers, path_of, resource
-from pairbus.broker.auth.tokens import Reason, Refused, parse, sign
-from pairbus.broker.web import Request
+from pairbus.broker.access.access import AccessControl, Grant
+from pairbus.broker.access.policies import Policies, Policy, Right
+from pairbus.broker.access.resources import Hosts, covers, path_of, resource
+from pairbus.broker.access.tokens import Reason, Refused, parse, sign
+from pairbus.broker.listen.web import Request
 
 NOW = 1_700_000_000_000
 LATER = NOW // 1000 + 600

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from pairbus.broker.auth.policies import MAX_POLICIES, Policy, Right, checked, find, new_key, rotated, without
+from pairbus.broker.access.policies import MAX_POLICIES, Policy, Right, checked, find, new_key, rotated, without
 from pairbus.errors import OptionError
 
 SEND = (Right.SEND,)

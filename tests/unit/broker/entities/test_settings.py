@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pairbus.broker.auth.policies import Policy, Right
+from pairbus.broker.access.policies import Policy, Right
 from pairbus.broker.entities.settings import (
     DAY,
     MINUTE,

@@ -10,7 +10,7 @@ from tests.unit.broker.entities.conftest import START, RefusingStore, name_of, p
 from pairbus.broker.entities.message import Held, read_incoming
 from pairbus.broker.entities.settings import SubscriptionSettings, TopicSettings
 from pairbus.broker.filters import Rule
-from pairbus.broker.namespace import Namespace
+from pairbus.broker.namespace.namespace import Namespace
 from pairbus.broker.refusals import RefusedError
 from pairbus.broker.store.base import Journal, Row
 

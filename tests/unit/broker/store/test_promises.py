@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.broker.store.conftest import Owner, entity, row
 
-from pairbus.broker.keyring import Keyring
+from pairbus.broker.access.keyring import Keyring
 from pairbus.broker.store.base import Journal, StoreError, key_of
 from pairbus.broker.store.opening import PAGE_SIZE, open_writer
 from pairbus.broker.store.queries import MIGRATIONS
@@ -103,7 +103,7 @@ def test_the_directory_of_new_keys_is_synced_after_they_have_taken_their_place(
     def look(directory: Path) -> None:
         found.append((directory / "keys.json").exists())
 
-    monkeypatch.setattr("pairbus.broker.keyring.sync_directory", look)
+    monkeypatch.setattr("pairbus.broker.access.keyring.sync_directory", look)
     Keyring(tmp_path / "keys.json", ())
     assert found == [True]
 

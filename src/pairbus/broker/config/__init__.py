@@ -1,0 +1,1 @@
+"""What a broker is to serve."""

@@ -1,0 +1,1 @@
+"""A broker that runs, and how it is told what to do."""
