@@ -21,9 +21,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from pairbus.core.pricing import Plan, parse_prices
-from pairbus.spark.schemas import GOLD
-from pairbus.spark.session import spark_session
-from pairbus.spark.tables import Settings, Tables
+from pairbus.spark.platform.session import spark_session
+from pairbus.spark.tables.ledger_tables import Settings, Tables
+from pairbus.spark.tables.schemas import GOLD
 from support.duck import Duck
 from support.ledgers import World
 

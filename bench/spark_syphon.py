@@ -27,9 +27,9 @@ from tests.spark.stage import Pair, for_orders, pair
 
 from pairbus.core.options import TransportName
 from pairbus.core.slots import Share
-from pairbus.spark.desk import Desk
-from pairbus.spark.session import spark_session
-from pairbus.spark.syphon import SparkEngine
+from pairbus.spark.platform.session import spark_session
+from pairbus.spark.syphon.desk import Desk
+from pairbus.spark.syphon.job import SparkEngine
 from pairbus.syphon.accounts import Accounts
 from pairbus.syphon.rounds import Directly, Drain
 from pairbus.syphon.transports import open_transport

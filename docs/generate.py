@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from pairbus.cli import app
 from pairbus.core.health import TRANSITIONS, State
-from pairbus.spark.schemas import TABLES
+from pairbus.spark.tables.schemas import TABLES
 
 DOCS = Path(__file__).parent
 END = "<!-- end of the generated part -->\n"
@@ -136,7 +136,7 @@ def ledger_tables() -> Iterator[str]:
 PARTS: Mapping[Path, tuple[str, Callable[[], Iterator[str]]]] = {
     DOCS / "explanation" / "state-machine.md": ("pairbus.core.health.TRANSITIONS", state_machine),
     DOCS / "reference" / "cli.md": ("the commands' own help", commands),
-    DOCS / "reference" / "tables.md": ("pairbus.spark.schemas", ledger_tables),
+    DOCS / "reference" / "tables.md": ("pairbus.spark.tables.schemas", ledger_tables),
 }
 """Pages with a generated part: what it is generated from, and how it is drawn."""
 

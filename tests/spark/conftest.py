@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pairbus.spark.session import BRIEF, spark_session
+from pairbus.spark.platform.session import BRIEF, spark_session
 
 # For every Java that the tests start.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{BRIEF} -XX:+UseSerialGC")

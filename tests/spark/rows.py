@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pairbus.core.charging import Direction
 from pairbus.core.ledger import Kind, MeteredBy, Outcome, Record, Stage
 from pairbus.core.pricing import BandwidthPrice, Plan, Tier
-from pairbus.spark import ledger
-from pairbus.spark.frames import frame_of
-from pairbus.spark.schemas import LINES, Table
+from pairbus.spark.platform.frames import frame_of
+from pairbus.spark.tables import ledger
+from pairbus.spark.tables.schemas import LINES, Table
 
 PLAN = Plan(
     "tiny",

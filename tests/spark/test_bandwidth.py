@@ -8,12 +8,12 @@ from pyspark.sql import SparkSession
 from tests.spark.rows import NOON, PLAN, by_broker, pick, record, rows, silver, write
 
 from pairbus.core.ledger import Kind, Outcome, Record, Stage
-from pairbus.spark import costs
-from pairbus.spark import tables as tables_module
-from pairbus.spark.page import render
-from pairbus.spark.report import as_json, gather
-from pairbus.spark.schemas import COST_HOURLY, GOLD, MESSAGE_COST
-from pairbus.spark.tables import Settings, Tables
+from pairbus.spark.report.page import render
+from pairbus.spark.report.summary import as_json, gather
+from pairbus.spark.tables import costs
+from pairbus.spark.tables import ledger_tables as tables_module
+from pairbus.spark.tables.ledger_tables import Settings, Tables
+from pairbus.spark.tables.schemas import COST_HOURLY, GOLD, MESSAGE_COST
 
 pytestmark = pytest.mark.usefixtures("small")
 

@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 from tests.spark.rows import PLAN, naive, record, turn, write
 
 from pairbus.core.ledger import Kind, Stage
-from pairbus.spark.charts import drain_chart, outage_chart
-from pairbus.spark.report import gather
-from pairbus.spark.tables import Settings, Tables
+from pairbus.spark.report.charts import drain_chart, outage_chart
+from pairbus.spark.report.summary import gather
+from pairbus.spark.tables.ledger_tables import Settings, Tables
 
 pytestmark = pytest.mark.usefixtures("small")
 

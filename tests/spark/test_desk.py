@@ -9,7 +9,7 @@ import pytest
 
 from pairbus.errors import LedgerError
 from pairbus.instrument.ledger import LedgerFile
-from pairbus.spark.desk import Desk, DriverLostError, Line
+from pairbus.spark.syphon.desk import Desk, DriverLostError, Line
 from pairbus.syphon.accounts import Accounts, Entry
 from pairbus.syphon.reconciliation import Report, Tally
 

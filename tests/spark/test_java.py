@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pairbus.errors import SparkUnavailableError
-from pairbus.spark.java import Java, find_java, launcher_home
+from pairbus.spark.platform.java import Java, find_java, launcher_home
 
 
 def a_java(home: Path, version: str | None = "21.0.1", script: str = "#!/bin/sh\nexit 1\n") -> Path:

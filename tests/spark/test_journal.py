@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from pairbus.errors import TablesError
-from pairbus.spark.journal import JOURNAL, MANIFEST, Change, Contents, Journal
-from pairbus.spark.lock import directory_lock
+from pairbus.spark.tables.journal import JOURNAL, MANIFEST, Change, Contents, Journal
+from pairbus.spark.tables.lock import directory_lock
 
 STAGING = ".staging-1"
 BEFORE = {
@@ -169,7 +169,7 @@ def test_tables_that_another_run_has_changed_are_left_alone(tmp_path: Path) -> N
 HOLD = """
 import sys
 from pathlib import Path
-from pairbus.spark.lock import directory_lock
+from pairbus.spark.tables.lock import directory_lock
 with directory_lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

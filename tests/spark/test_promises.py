@@ -6,8 +6,8 @@ from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, In,
 from tests.spark.rows import PLAN, by_broker, naive, pick, record, silver, turn
 
 from pairbus.core.ledger import Kind, Outcome, Stage
-from pairbus.spark import availability, backlog, costs
 from pairbus.spark.connector.pushdown import Pushed
+from pairbus.spark.tables import availability, backlog, costs
 
 pytestmark = pytest.mark.usefixtures("small")
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pairbus.errors import SparkUnavailableError
-from pairbus.spark.session import spark_session
+from pairbus.spark.platform.session import spark_session
 
 A = "Endpoint=sb://a.localhost;SharedAccessKeyName=n;SharedAccessKey=k"
 B = A.replace("a.localhost", "b.localhost")

@@ -13,10 +13,10 @@ from pyspark.sql import SparkSession
 from tests.spark.rows import PLAN, record, write
 
 from pairbus.core.ledger import VERSION, Kind
-from pairbus.spark.ledger import malformed
-from pairbus.spark.report import gather
-from pairbus.spark.schemas import BRONZE, SILVER
-from pairbus.spark.tables import Settings, Tables
+from pairbus.spark.report.summary import gather
+from pairbus.spark.tables.ledger import malformed
+from pairbus.spark.tables.ledger_tables import Settings, Tables
+from pairbus.spark.tables.schemas import BRONZE, SILVER
 
 pytestmark = pytest.mark.usefixtures("small")
 

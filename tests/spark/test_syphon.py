@@ -17,9 +17,9 @@ from pairbus.core.envelope import Label, park
 from pairbus.core.ledger import Kind, Outcome, Stage
 from pairbus.core.routing import DeadLetterReason
 from pairbus.instrument.ledger import LedgerFile, read_ledger
-from pairbus.spark.desk import Desk
-from pairbus.spark.reconciliation import append
-from pairbus.spark.syphon import SparkEngine
+from pairbus.spark.syphon.desk import Desk
+from pairbus.spark.syphon.job import SparkEngine
+from pairbus.spark.syphon.reconciliation import append
 from pairbus.syphon.accounts import Accounts
 from pairbus.syphon.rounds import Drain
 

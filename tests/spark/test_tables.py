@@ -12,9 +12,9 @@ from tests.spark.rows import at, by_broker, lines, naive, pick, record, rows, si
 from pairbus.core.ledger import Kind, Outcome, Record, Stage
 from pairbus.core.pricing import Plan, Tier
 from pairbus.errors import LedgerError
-from pairbus.spark import availability, backlog, costs, ledger
-from pairbus.spark.frames import frame_of
-from pairbus.spark.schemas import AVAILABILITY_DAILY, BACKLOG_MINUTELY, BACKLOG_OPEN, CLIENT_VS_BROKER, OUTAGES
+from pairbus.spark.platform.frames import frame_of
+from pairbus.spark.tables import availability, backlog, costs, ledger
+from pairbus.spark.tables.schemas import AVAILABILITY_DAILY, BACKLOG_MINUTELY, BACKLOG_OPEN, CLIENT_VS_BROKER, OUTAGES
 
 pytestmark = pytest.mark.usefixtures("small")
 
@@ -55,7 +55,7 @@ def test_k1_a_line_that_is_no_record_is_kept_with_its_reason(spark: SparkSession
 def test_k1_a_record_counts_once_and_names_have_one_spelling(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
-    monkeypatch.setattr("pairbus.spark.ledger._FEW", few)
+    monkeypatch.setattr("pairbus.spark.tables.ledger._FEW", few)
     twice = record(0, Kind.SEND, namespace="LOCALHOST-5672", entity="/Orders/", destination="A/B")
     parked = record(1, Kind.SEND, Stage.PARK, entity="Localhost-5672/x-servicebus-transfer/0", namespace="fabrikam")
     told = silver(spark, [twice, parked, twice, twice], **{"localhost-5672": "Contoso"})

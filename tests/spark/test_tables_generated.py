@@ -14,13 +14,13 @@ from tests.support.ledgers import World
 from pairbus.core.ledger import Kind, Record, Stage
 from pairbus.core.pricing import Plan, Tier
 from pairbus.errors import LedgerError
-from pairbus.spark.files import Files
-from pairbus.spark.ledger import lines_of, malformed
-from pairbus.spark.page import render
-from pairbus.spark.report import as_json, gather
-from pairbus.spark.schemas import BRONZE, COST_HOURLY, GOLD, MESSAGE_COST, OUTAGES, SILVER
-from pairbus.spark.stream import arriving_lines, follow
-from pairbus.spark.tables import Settings, Tables
+from pairbus.spark.platform.files import Files
+from pairbus.spark.report.page import render
+from pairbus.spark.report.summary import as_json, gather
+from pairbus.spark.tables.ledger import lines_of, malformed
+from pairbus.spark.tables.ledger_tables import Settings, Tables
+from pairbus.spark.tables.schemas import BRONZE, COST_HOURLY, GOLD, MESSAGE_COST, OUTAGES, SILVER
+from pairbus.spark.tables.stream import arriving_lines, follow
 
 pytestmark = pytest.mark.usefixtures("small")
 

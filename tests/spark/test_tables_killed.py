@@ -15,10 +15,10 @@ from tests.spark.rows import PLAN, record, rows, turn, write
 
 from pairbus.core.ledger import Kind, Record, Stage
 from pairbus.core.pricing import Plan, Tier
-from pairbus.spark.files import Files
-from pairbus.spark.journal import JOURNAL, Journal
-from pairbus.spark.schemas import GOLD, SILVER
-from pairbus.spark.tables import Settings, Tables
+from pairbus.spark.platform.files import Files
+from pairbus.spark.tables.journal import JOURNAL, Journal
+from pairbus.spark.tables.ledger_tables import Settings, Tables
+from pairbus.spark.tables.schemas import GOLD, SILVER
 
 pytestmark = pytest.mark.usefixtures("small")
 
@@ -87,7 +87,7 @@ def test_k3_a_run_can_be_killed_at_every_instant(
 
     Watched.steps[:] = [lambda: shutil.copytree(out, copies / str(len(list(copies.glob("*")))))]
     copies.mkdir()
-    monkeypatch.setattr("pairbus.spark.tables.Files", Watched)
+    monkeypatch.setattr("pairbus.spark.tables.ledger_tables.Files", Watched)
     tables = Tables(spark, str(out), DEAR)
     assert tables.update([str(ledger)]) == 2
     monkeypatch.undo()
@@ -111,7 +111,7 @@ DRIVER = """
 import os, signal, sys
 from pathlib import Path
 from tests.spark import test_tables_killed as test
-from pairbus.spark.session import spark_session
+from pairbus.spark.platform.session import spark_session
 rename = test.Files.rename
 def kill(files, path, to):
     if "/silver/date=" in to:

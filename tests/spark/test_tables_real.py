@@ -16,9 +16,9 @@ from pairbus.core.ledger import MeteredBy
 from pairbus.core.naming import namespace_label
 from pairbus.instrument.hooks import Instrument
 from pairbus.instrument.ledger import LedgerFile
-from pairbus.spark.ledger import malformed
-from pairbus.spark.schemas import BRONZE, CLIENT_VS_BROKER, COST_HOURLY, MESSAGE_COST, OUTAGES, SILVER
-from pairbus.spark.tables import Settings, Tables
+from pairbus.spark.tables.ledger import malformed
+from pairbus.spark.tables.ledger_tables import Settings, Tables
+from pairbus.spark.tables.schemas import BRONZE, CLIENT_VS_BROKER, COST_HOURLY, MESSAGE_COST, OUTAGES, SILVER
 from pairbus.testing import EmbeddedBroker
 
 pytestmark = pytest.mark.usefixtures("small")

@@ -6,8 +6,8 @@ import pytest
 
 from pairbus.errors import SparkUnavailableError
 from pairbus.spark.connector.source import ServiceBusDataSource
-from pairbus.spark.session import is_provided, spark_session
-from pairbus.spark.version import check_version
+from pairbus.spark.platform.session import is_provided, spark_session
+from pairbus.spark.platform.version import check_version
 
 LACKING = ("pyspark.sql.streaming.datasource", "pairbus.spark.connector.reader", "pairbus.spark.connector.writer")
 

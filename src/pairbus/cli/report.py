@@ -19,7 +19,7 @@ from pairbus.core.charging import GB
 from pairbus.extras import require
 
 if TYPE_CHECKING:
-    from pairbus.spark.report import Facts
+    from pairbus.spark.report.summary import Facts
 
 SHOWN = 10
 """How many outages the terminal shows."""
@@ -71,7 +71,7 @@ def report(
 
     """
     require("spark", "pairbus report")
-    from pairbus.spark.session import is_local, spark_session
+    from pairbus.spark.platform.session import is_local, spark_session
 
     names = dict(_alias(each) for each in alias or ())
     chosen = read_plan(plan, prices)
@@ -88,11 +88,11 @@ def report(
         if is_local(master):
             settings["spark.sql.shuffle.partitions"] = "8"
         spark = spark_session("pairbus report", master=master, brief=are_small(ledgers), settings=settings)
-        from pairbus.spark.files import Files
-        from pairbus.spark.page import render
-        from pairbus.spark.report import as_json as plain
-        from pairbus.spark.report import gather
-        from pairbus.spark.tables import Settings, Tables
+        from pairbus.spark.platform.files import Files
+        from pairbus.spark.report.page import render
+        from pairbus.spark.report.summary import as_json as plain
+        from pairbus.spark.report.summary import gather
+        from pairbus.spark.tables.ledger_tables import Settings, Tables
 
         try:
             tables = Tables(spark, out, Settings(chosen, names))
@@ -147,7 +147,7 @@ def _alias(text: str) -> tuple[str, str]:
 
 
 def _print(terminal: Console, facts: "Facts") -> None:
-    from pairbus.spark.page import duration, percent
+    from pairbus.spark.report.page import duration, percent
 
     plan, totals = facts.plan, facts.totals
     costs = Table(title=f"{len(facts.days)} days, plan {plan.name}", title_justify="left", show_footer=True)

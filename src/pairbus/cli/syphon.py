@@ -129,7 +129,7 @@ def syphon(
     except Exception as error:
         if isinstance(error, OSError) and is_of_output(error):
             raise
-        from pairbus.spark.session import reason_of
+        from pairbus.spark.platform.session import reason_of
 
         raise PairbusError(f"the syphon has ended: {reason_of(error)}") from error
     raise typer.Exit(code)
@@ -216,14 +216,14 @@ async def _engine(wanted: Wanted, accounts: "Accounts", terminal: Console) -> "A
 
         yield LocalEngine(wanted.primary, wanted.secondary, accounts, wanted.transport)
         return
-    from pairbus.spark.session import is_provided, spark_session
+    from pairbus.spark.platform.session import is_provided, spark_session
 
     with terminal.status("Starting Spark ..."):
         provided = await asyncio.to_thread(is_provided)
         spark = await asyncio.to_thread(spark_session, "pairbus syphon", master=wanted.master, ui=wanted.ui, brief=True)
     try:
-        from pairbus.spark.desk import Desk
-        from pairbus.spark.syphon import SparkEngine
+        from pairbus.spark.syphon.desk import Desk
+        from pairbus.spark.syphon.job import SparkEngine
 
         if wanted.ui:
             terminal.print(f"Spark's web page: {spark.sparkContext.uiWebUrl}")
@@ -251,7 +251,7 @@ def _stop_on_signals(stop: asyncio.Event) -> None:
 
 def _write_table(table: str, accounts: "Accounts", seconds: float) -> None:
     from pairbus.cli.reconciliation import rows
-    from pairbus.spark.reconciliation import append
-    from pairbus.spark.session import spark_session
+    from pairbus.spark.platform.session import spark_session
+    from pairbus.spark.syphon.reconciliation import append
 
     append(spark_session("pairbus syphon"), table, rows(accounts, seconds))

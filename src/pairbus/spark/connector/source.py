@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from pairbus.spark.version import check_version
+from pairbus.spark.platform.version import check_version
 
 if TYPE_CHECKING:
     from pairbus.spark.connector.reader import BatchReader, StreamReader

@@ -7,9 +7,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pairbus.spark.files import SUFFIX
-from pairbus.spark.schemas import LINES
-from pairbus.spark.tables import Tables
+from pairbus.spark.platform.files import SUFFIX
+from pairbus.spark.tables.ledger_tables import Tables
+from pairbus.spark.tables.schemas import LINES
 
 EVERY: Final = timedelta(minutes=1)
 

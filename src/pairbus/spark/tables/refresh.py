@@ -8,9 +8,9 @@ from pyspark import StorageLevel
 from pyspark.sql import functions as F  # noqa: N812
 
 from pairbus.core.pricing import Plan
-from pairbus.spark import availability, backlog, costs, ledger
-from pairbus.spark.draft import Draft
-from pairbus.spark.schemas import (
+from pairbus.spark.tables import availability, backlog, costs, ledger
+from pairbus.spark.tables.draft import Draft
+from pairbus.spark.tables.schemas import (
     AVAILABILITY_DAILY,
     BACKLOG_MINUTELY,
     BACKLOG_OPEN,
@@ -31,7 +31,7 @@ Step: TypeAlias = Callable[[str], None]
 class Refresh:
     """Stages silver and gold in a draft.
 
-    :param aliases: other names of namespaces, see :func:`pairbus.spark.ledger.silver`.
+    :param aliases: other names of namespaces, see :func:`pairbus.spark.tables.ledger.silver`.
     """
 
     def __init__(self, draft: Draft, plan: Plan, aliases: Mapping[str, str], step: Step) -> None:

@@ -2,7 +2,7 @@
 
 Each day's bronze and silver are a partition of their own, made again when a file with records of that day was read.
 What gold tables need beyond the days that were touched is told in ADR 0024. A run stages all that it makes, and then
-puts it in its place (:mod:`pairbus.spark.journal`): a run that was killed has changed nothing, or the next run
+puts it in its place (:mod:`pairbus.spark.tables.journal`): a run that was killed has changed nothing, or the next run
 finishes it.
 """
 
@@ -21,13 +21,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pairbus.core.ledger import VERSION as LEDGER_VERSION
 from pairbus.core.pricing import Plan
 from pairbus.errors import LedgerError
-from pairbus.spark import ledger
-from pairbus.spark.draft import Draft
-from pairbus.spark.files import Files, LedgerPath
-from pairbus.spark.journal import Journal
-from pairbus.spark.lock import directory_lock
-from pairbus.spark.refresh import Refresh, Step
-from pairbus.spark.schemas import BRONZE, Table
+from pairbus.spark.platform.files import Files, LedgerPath
+from pairbus.spark.tables import ledger
+from pairbus.spark.tables.draft import Draft
+from pairbus.spark.tables.journal import Journal
+from pairbus.spark.tables.lock import directory_lock
+from pairbus.spark.tables.refresh import Refresh, Step
+from pairbus.spark.tables.schemas import BRONZE, Table
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ STREAM_WAITS: Final = 600.0
 class Settings:
     """What the tables depend on beside the ledgers.
 
-    :ivar aliases: other names of namespaces, see :func:`pairbus.spark.ledger.silver`.
+    :ivar aliases: other names of namespaces, see :func:`pairbus.spark.tables.ledger.silver`.
     """
 
     plan: Plan

@@ -11,9 +11,10 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pairbus.core.ledger import Kind, MeteredBy, Outcome, Stage
 from pairbus.core.pricing import Plan
-from pairbus.spark import backlog
-from pairbus.spark.ledger import malformed, newer
-from pairbus.spark.schemas import (
+from pairbus.spark.tables import backlog
+from pairbus.spark.tables.ledger import malformed, newer
+from pairbus.spark.tables.ledger_tables import Tables
+from pairbus.spark.tables.schemas import (
     AVAILABILITY_DAILY,
     BACKLOG_OPEN,
     BRONZE,
@@ -23,7 +24,6 @@ from pairbus.spark.schemas import (
     OUTAGES,
     SILVER,
 )
-from pairbus.spark.tables import Tables
 
 SHOWN_OUTAGES: Final = 100
 SHOWN_ENTITIES: Final = 50

@@ -12,7 +12,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from pairbus.errors import LedgerError, TablesError
-from pairbus.spark.journal import Contents
+from pairbus.spark.tables.journal import Contents
 
 SUFFIX = ".jsonl"
 _IN_A_DIRECTORY: Final = (f"*{SUFFIX}", f"*{SUFFIX}.gz")

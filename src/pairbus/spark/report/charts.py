@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from pairbus.core.charging import GB
-from pairbus.spark.report import Curve
+from pairbus.spark.report.summary import Curve
 
 # pyright: reportUnknownMemberType=false
 # Matplotlib's types are numpy's, which are not known in full.

@@ -6,8 +6,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from pairbus.core.ledger import Kind, MeteredBy, Outcome, Stage
-from pairbus.spark.costs import SENDS
-from pairbus.spark.schemas import BACKLOG_MINUTELY, BACKLOG_OPEN
+from pairbus.spark.tables.costs import SENDS
+from pairbus.spark.tables.schemas import BACKLOG_MINUTELY, BACKLOG_OPEN
 
 _QUEUE: Final = ("namespace", "destination")
 _FOR_EVER: Final = "9999-12-31"

@@ -8,8 +8,8 @@ from string import Template
 from typing import Any, Final
 
 from pairbus.core.charging import GB
-from pairbus.spark.charts import cost_chart, drain_chart, outage_chart, timeline_chart
-from pairbus.spark.report import SHOWN_ENTITIES, SHOWN_OUTAGES, Facts
+from pairbus.spark.report.charts import cost_chart, drain_chart, outage_chart, timeline_chart
+from pairbus.spark.report.summary import SHOWN_ENTITIES, SHOWN_OUTAGES, Facts
 
 _NONE: Final = "-"
 _WAYS: Final = {
@@ -22,7 +22,7 @@ _WAYS: Final = {
 
 def render(facts: Facts, made_at: datetime) -> str:
     """Return the page."""
-    template = Template(resources.files("pairbus.spark").joinpath("page.html").read_text(encoding="utf-8"))
+    template = Template(resources.files("pairbus.spark.report").joinpath("page.html").read_text(encoding="utf-8"))
     first, last = facts.days[0], facts.days[-1]
     plan = facts.plan
     return template.substitute(

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pairbus.core import charging
 from pairbus.core.ledger import Kind, MeteredBy, Outcome, Stage
 from pairbus.core.pricing import Plan
-from pairbus.spark.ledger import NO_OPERATION
-from pairbus.spark.schemas import CLIENT_VS_BROKER, COST_HOURLY, MESSAGE_COST
+from pairbus.spark.tables.ledger import NO_OPERATION
+from pairbus.spark.tables.schemas import CLIENT_VS_BROKER, COST_HOURLY, MESSAGE_COST
 
 FREE: Final = tuple(sorted(kind.value for kind in charging.FREE))
 TRANSFERS: Final = tuple(kind.value for kind in Kind if charging.direction_of(kind) is not None)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from pairbus.errors import SparkUnavailableError
-from pairbus.spark.java import find_java, launcher_home, user_directory
+from pairbus.spark.platform.java import find_java, launcher_home, user_directory
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -87,7 +87,7 @@ def _check_installed() -> None:
         importlib.import_module("pyspark.sql")
     except ImportError as error:
         raise SparkUnavailableError(f"Spark is not installed ({error}); pip install 'pairbus[spark]'") from None
-    from pairbus.spark.version import check_version  # noqa: PLC0415 (it imports Spark)
+    from pairbus.spark.platform.version import check_version  # noqa: PLC0415 (it imports Spark)
 
     check_version()
 
@@ -127,7 +127,7 @@ def _start(conf: "SparkConf", master: str, options: str) -> None:
     module = importlib.import_module("pyspark.java_gateway")  # which has no types
     launch = cast("Callable[[SparkConf, dict[str, Any]], Any]", module.launch_gateway)
     log = _log_file()
-    levels = resources.files("pairbus.spark").joinpath("log4j2.properties")
+    levels = resources.files("pairbus.spark.platform").joinpath("log4j2.properties")
     environment = {
         "JAVA_HOME": str(launcher_home(find_java(), spark=importlib.import_module("pyspark").__file__ or ""))
     }

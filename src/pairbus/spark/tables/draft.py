@@ -8,11 +8,11 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from pairbus.spark import ledger
-from pairbus.spark.files import Files
-from pairbus.spark.frames import frame_of
-from pairbus.spark.journal import Change
-from pairbus.spark.schemas import BRONZE, SILVER, Table
+from pairbus.spark.platform.files import Files
+from pairbus.spark.platform.frames import frame_of
+from pairbus.spark.tables import ledger
+from pairbus.spark.tables.journal import Change
+from pairbus.spark.tables.schemas import BRONZE, SILVER, Table
 
 _NO_DATE: Final = "__"
 """How the partition's value begins that has the lines which are no records."""

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from pairbus.core.options import TransportName
 from pairbus.core.slots import Share
-from pairbus.spark.desk import Address, Desk, Line
+from pairbus.spark.syphon.desk import Address, Desk, Line
 from pairbus.syphon.transports import open_transport
 from pairbus.syphon.worker import Carrier, Orders
 

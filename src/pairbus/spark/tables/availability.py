@@ -7,8 +7,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pairbus.core.health import State
 from pairbus.core.ledger import Kind, MeteredBy, Outcome, Stage
-from pairbus.spark.costs import SENDS
-from pairbus.spark.schemas import AVAILABILITY_DAILY, OUTAGES
+from pairbus.spark.tables.costs import SENDS
+from pairbus.spark.tables.schemas import AVAILABILITY_DAILY, OUTAGES
 
 SILENCE: Final = "INTERVAL 31 MINUTES"
 """A client in failover pings at least every 30 minutes; one that does not has gone."""
@@ -45,7 +45,7 @@ def outages(silver: DataFrame, attempts: DataFrame, flows: DataFrame) -> DataFra
     that it is over: then it is when anybody's message is accepted again.
 
     :param attempts: as :func:`attempts` gives them.
-    :param flows: as :func:`pairbus.spark.backlog.flows` gives them.
+    :param flows: as :func:`pairbus.spark.tables.backlog.flows` gives them.
     """
     seen = _merged(_episodes(silver))
     direct = (F.col("stage") == Stage.DIRECT.value) & (F.col("outcome") == Outcome.DONE.value)

@@ -20,7 +20,7 @@ that has been done, which the number of files and bytes at both places tells. A 
 so at every instant the old partition, the new one or both are whole. On an object store, renaming copies file by file
 and deletes afterwards: a staged partition that is no longer whole has been copied whole.
 
-This module knows nothing of Spark; :class:`~pairbus.spark.files.Files` does the steps.
+This module knows nothing of Spark; :class:`~pairbus.spark.platform.files.Files` does the steps.
 """
 
 import json

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from pairbus.spark.frames import frame_of
+from pairbus.spark.platform.frames import frame_of
 
 SCHEMA: Final = (
     "at timestamp, queue string, destination string, found long, delivered long, dead_lettered map<string,long>, "

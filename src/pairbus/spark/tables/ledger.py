@@ -13,9 +13,9 @@ from pyspark.sql import functions as F  # noqa: N812 (Spark's own name for it)
 
 from pairbus.core.ledger import VERSION, Kind, MeteredBy, Outcome, Stage
 from pairbus.core.naming import TRANSFER
-from pairbus.spark.files import LedgerPath
-from pairbus.spark.frames import frame_of
-from pairbus.spark.schemas import BROKEN, BRONZE, LINES, RECORD, SILVER
+from pairbus.spark.platform.files import LedgerPath
+from pairbus.spark.platform.frames import frame_of
+from pairbus.spark.tables.schemas import BROKEN, BRONZE, LINES, RECORD, SILVER
 
 _REQUIRED: Final = ("id", "at", "client", "namespace", "entity", "kind", "stage", "outcome")
 _COUNTS: Final = {"messages": 0, "operations": 1, "bytes": 0, "duration_us": 0}

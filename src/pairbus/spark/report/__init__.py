@@ -1,0 +1,1 @@
+"""The report: what the tables say, as a summary and as a page."""

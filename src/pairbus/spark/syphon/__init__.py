@@ -1,0 +1,1 @@
+"""The syphon as a Spark job."""

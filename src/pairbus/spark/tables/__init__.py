@@ -1,0 +1,1 @@
+"""The tables of the ledger: how they are computed, and kept on disk."""
