@@ -21,8 +21,8 @@ from pairbus.core.backoff import Backoff
 from pairbus.core.naming import backlog_paths
 from pairbus.core.options import TransportName
 from pairbus.core.routing import Destinations
-from pairbus.links.sdk.internals import Message
 from pairbus.links.transport import Transport
+from pairbus.messages.sdk_batches import Message
 from pairbus.messages.sdk_messages import parked
 from pairbus.syphon.in_process import Syphon
 from pairbus.syphon.mover import Mover, Pace

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.client.test_syphon import messages
 
 from pairbus.links.native.encoding import encode_message
-from pairbus.links.sdk.internals import as_long, encoded_by_sdk
+from pairbus.messages.sdk_batches import as_long, encoded_by_sdk
 
 LATER = datetime(2040, 1, 1, tzinfo=UTC)
 

@@ -18,9 +18,10 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.links.sdk.internals import add_to, messages_of, new_batch
+from pairbus.links.sdk.internals import add_to, new_batch
 from pairbus.links.sdk.links import sender_to
 from pairbus.links.sdk.shortcuts import encode_message, transfer_head
+from pairbus.messages.sdk_batches import messages_of
 from pairbus.testing import EmbeddedBroker
 
 

@@ -71,7 +71,7 @@ def is_foreseen(error: BaseException) -> bool:
     """Tell whether an error is a broker's, a network's or the caller's own, and no bug."""
     from pairbus.core.verdict import Cause
     from pairbus.errors import PairbusError
-    from pairbus.links.sdk.internals import facts
+    from pairbus.links.errors import facts
 
     return isinstance(error, PairbusError) or facts(error).cause is not Cause.UNEXPECTED
 
@@ -79,7 +79,7 @@ def is_foreseen(error: BaseException) -> bool:
 def explained(error: BaseException, where: "Connection | None" = None, *, right: str = "Manage") -> str:
     """Say in a line what an error of the SDK means, and what cures it; no secret is in it."""
     from pairbus.errors import PairbusError
-    from pairbus.links.sdk.internals import facts
+    from pairbus.links.errors import facts
 
     words = tidied(str(error)) or type(error).__name__
     if isinstance(error, PairbusError):

@@ -9,7 +9,7 @@ from pairbus.core.ledger import Kind, Outcome, Record, Stage
 from pairbus.core.verdict import Cause
 from pairbus.errors import MessageError
 from pairbus.links.deadlines import within
-from pairbus.links.sdk.internals import facts
+from pairbus.links.errors import facts
 from pairbus.messages.sdk_messages import group_key
 
 if TYPE_CHECKING:

@@ -15,12 +15,11 @@ from pairbus.core.verdict import Cause
 from pairbus.errors import PairingError
 from pairbus.instrument.hooks import Instrument
 from pairbus.links.deadlines import within
-from pairbus.links.sdk.internals import facts
+from pairbus.links.errors import facts
+from pairbus.links.sdk.administration import MANAGEMENT_SECONDS
 
 T = TypeVar("T")
 
-MANAGEMENT_SECONDS: Final = 60.0
-"""How long one management operation may take."""
 
 MAX_DURATION: Final = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477581)
 """The longest duration that Service Bus knows."""

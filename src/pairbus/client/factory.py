@@ -32,8 +32,8 @@ from pairbus.instrument.hooks import Instrument
 from pairbus.links.deadlines import Chores, within
 from pairbus.links.native.client import NativeClient
 from pairbus.links.native.endpoint import endpoint_of
-from pairbus.links.sdk.internals import tls_context
 from pairbus.links.sdk.links import Link
+from pairbus.links.tls import tls_context
 from pairbus.syphon.in_process import Syphon
 from pairbus.syphon.transports import TRANSPORTS, transport_to
 

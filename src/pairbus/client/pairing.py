@@ -21,10 +21,11 @@ from pairbus.core.sending import SendPolicy, note_backlog_failure, note_primary_
 from pairbus.core.verdict import ErrorFacts
 from pairbus.instrument.hooks import Instrument
 from pairbus.links.deadlines import Chores
+from pairbus.links.errors import facts
 from pairbus.links.native.client import NativeClient
 from pairbus.links.native.lane import NativeLane
-from pairbus.links.sdk.internals import facts
-from pairbus.links.sdk.lane import Lane, Unheard
+from pairbus.links.sdk.lane import Lane
+from pairbus.links.submission import Unheard
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -8,9 +8,11 @@ from azure.servicebus import ServiceBusMessage
 
 from pairbus.core.ledger import Kind
 from pairbus.core.verdict import Cause
+from pairbus.links.errors import facts
 from pairbus.links.native.lane import NativeLane
-from pairbus.links.sdk.internals import STANDARD_BATCH_BYTES, facts
-from pairbus.links.sdk.lane import Lane, Submission
+from pairbus.links.sdk.lane import Lane
+from pairbus.links.submission import Submission
+from pairbus.messages.sdk_batches import STANDARD_BATCH_BYTES
 
 PING_CONTENT_TYPE: Final = "application/vnd.ms-servicebus-ping"
 PING_TIME_TO_LIVE: Final = timedelta(seconds=1)

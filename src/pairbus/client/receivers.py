@@ -34,7 +34,7 @@ from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSession
 from pairbus.core.ledger import Kind, Stage
 from pairbus.core.naming import TRANSFER, namespace_label
 from pairbus.instrument.hooks import Instrument, Operation
-from pairbus.links.sdk.internals import facts
+from pairbus.links.errors import facts
 from pairbus.messages.sdk_messages import size_of
 
 R = TypeVar("R", SyncReceiver, ServiceBusReceiver)

@@ -33,11 +33,14 @@ from pairbus.core.sending import (
 from pairbus.core.verdict import Cause, ErrorFacts, Verdict
 from pairbus.errors import CancelUnavailableError, FactoryEndedError, SendTimeoutError
 from pairbus.links.deadlines import AbandonedError
+from pairbus.links.errors import SendTimedOutError, facts
 from pairbus.links.native.errors import again
 from pairbus.links.native.lane import NativeLane
-from pairbus.links.sdk.internals import STANDARD_BATCH_BYTES, Message, SendTimedOutError, facts, new_batch
-from pairbus.links.sdk.lane import Lane, Submission, Work
+from pairbus.links.sdk.internals import new_batch
+from pairbus.links.sdk.lane import Lane
 from pairbus.links.sdk.links import Link
+from pairbus.links.submission import Submission, Work
+from pairbus.messages.sdk_batches import STANDARD_BATCH_BYTES, Message
 from pairbus.messages.sdk_messages import (
     MessageTypes,
     check,

@@ -25,9 +25,9 @@ from pairbus.core.verdict import Cause
 from pairbus.dashboard.snapshot import Look, Queue, Role, Top
 from pairbus.instrument.hooks import Instrument
 from pairbus.links.deadlines import within
+from pairbus.links.errors import facts
 from pairbus.links.sdk.administration import NamespaceManager
 from pairbus.links.sdk.browsing import browse
-from pairbus.links.sdk.internals import facts
 from pairbus.messages.encoded_labels import read
 
 LOOK_SECONDS: Final = 10.0

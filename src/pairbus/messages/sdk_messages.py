@@ -14,7 +14,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, Amq
 from pairbus.core.envelope import TIME_TO_LIVE, Label, Properties, check_label, park, split
 from pairbus.core.verdict import Cause, ErrorFacts
 from pairbus.errors import ParkedMessageTooLargeError
-from pairbus.links.sdk.internals import Message, as_long, messages_of
+from pairbus.messages.sdk_batches import Message, as_long, messages_of
 
 MessageTypes: TypeAlias = (
     Mapping[str, Any]

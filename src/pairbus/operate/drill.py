@@ -24,7 +24,6 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.servicebus.management import EntityStatus
 
-from pairbus.client.backlog_setup import MANAGEMENT_SECONDS
 from pairbus.client.factory import MessagingFactory
 from pairbus.client.sender import MessageSender
 from pairbus.core.envelope import PATH
@@ -34,8 +33,9 @@ from pairbus.core.options import SendAvailabilityPairedNamespaceOptions
 from pairbus.errors import PairbusError
 from pairbus.instrument.hooks import Instrument
 from pairbus.links.deadlines import within
+from pairbus.links.errors import facts
+from pairbus.links.sdk.administration import MANAGEMENT_SECONDS
 from pairbus.links.sdk.browsing import browse, sequence_number_of
-from pairbus.links.sdk.internals import facts
 from pairbus.links.sdk.transport import SdkTransport
 from pairbus.operate.deadletters import Choice, Shelf, discard, remove
 from pairbus.operate.survey import survey

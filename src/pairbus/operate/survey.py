@@ -11,10 +11,10 @@ from typing import Final
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-from pairbus.client.backlog_setup import MANAGEMENT_SECONDS
 from pairbus.core.envelope import PATH
 from pairbus.core.naming import backlog_index, backlog_path
 from pairbus.links.deadlines import within
+from pairbus.links.sdk.administration import MANAGEMENT_SECONDS
 from pairbus.links.sdk.browsing import browse
 from pairbus.messages.encoded_labels import read
 

@@ -9,13 +9,12 @@ from typing import Final
 from azure.core.exceptions import AzureError, ClientAuthenticationError
 from azure.servicebus.aio import ServiceBusClient
 
-from pairbus.client.backlog_setup import MANAGEMENT_SECONDS
 from pairbus.core.burst import Parked
 from pairbus.core.naming import backlog_index, backlog_paths
 from pairbus.core.routing import DeadLetter, route
 from pairbus.errors import PairbusError
 from pairbus.links.deadlines import within
-from pairbus.links.sdk.administration import NamespaceManager
+from pairbus.links.sdk.administration import MANAGEMENT_SECONDS, NamespaceManager
 from pairbus.links.sdk.browsing import browse, sequence_number_of
 from pairbus.messages.encoded_labels import read
 from pairbus.syphon.mover import destination_of

@@ -10,8 +10,8 @@ from azure.servicebus.aio import ServiceBusClient
 from pairbus.core.options import TransportName
 from pairbus.links.native.endpoint import endpoint_of, is_proxied
 from pairbus.links.native.transport import NativeTransport
-from pairbus.links.sdk.internals import tls_context
 from pairbus.links.sdk.transport import SdkTransport
+from pairbus.links.tls import tls_context
 from pairbus.links.transport import Transport
 
 _LOGGER = logging.getLogger(__name__)

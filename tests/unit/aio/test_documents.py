@@ -27,8 +27,8 @@ from pairbus.amqp.types import (
     UShort,
 )
 from pairbus.errors import DocumentError
-from pairbus.links.sdk.internals import messages_of
 from pairbus.messages.documents import FIELDS, document_of, message_from
+from pairbus.messages.sdk_batches import messages_of
 from pairbus.messages.values import plain
 
 ID = uuid.UUID("12345678-1234-5678-1234-567812345678")

@@ -12,7 +12,8 @@ from pairbus.core.verdict import Cause, ErrorFacts
 from pairbus.instrument.hooks import Instrument
 from pairbus.links.deadlines import AbandonedError, Chores
 from pairbus.links.sdk import lane as module
-from pairbus.links.sdk.lane import Lane, Submission
+from pairbus.links.sdk.lane import Lane
+from pairbus.links.submission import Submission
 from support import moved
 
 FOREVER = 1000.0

@@ -17,9 +17,11 @@ from typing import Any, Final, Protocol, Self, TypeVar, cast
 from azure.core.credentials import AccessToken, AzureNamedKeyCredential, AzureSasCredential, TokenCredential
 from azure.servicebus import ServiceBusClient, ServiceBusMessageBatch, ServiceBusReceiver
 
-from pairbus import aio
+from pairbus.client.availability import Availability as _Availability
 from pairbus.client.availability import BacklogQueue, EntityAvailability, OnTurn
+from pairbus.client.factory import MessagingFactory as _MessagingFactory
 from pairbus.client.receivers import metered
+from pairbus.client.sender import MessageSender as _MessageSender
 from pairbus.client.sync.portal import Portal
 from pairbus.core.lifecycle import FactoryState
 from pairbus.core.options import (
@@ -47,7 +49,7 @@ class MessageSender:
     :meth:`~pairbus.MessagingFactory.get_queue_sender` or ``get_topic_sender``.
     """
 
-    def __init__(self, sender: aio.MessageSender, run: "_Run") -> None:
+    def __init__(self, sender: _MessageSender, run: "_Run") -> None:
         self._sender = sender
         self._run = run
 
@@ -124,7 +126,7 @@ class MessageSender:
 class Availability:
     """The state of a factory, its pairing and its entities, as it is when it is asked."""
 
-    def __init__(self, availability: aio.Availability, portal: Portal) -> None:
+    def __init__(self, availability: _Availability, portal: Portal) -> None:
         self._availability = availability
         self._portal = portal
 
@@ -194,7 +196,7 @@ class MessagingFactory:
         shared = credential if isinstance(credential, AzureSasCredential | AzureNamedKeyCredential) else None
         self._start(
             partial(
-                aio.MessagingFactory,
+                _MessagingFactory,
                 fully_qualified_namespace,
                 _AsyncCredential(cast("TokenCredential", credential)) if shared is None else shared,
                 transport=transport,
@@ -217,14 +219,12 @@ class MessagingFactory:
         factory = cls.__new__(cls)
         own = {"transport": transport, "instrument": instrument}
         factory._start(  # noqa: SLF001 (its own class)
-            partial(cast("Any", aio.MessagingFactory.from_connection_string), conn_str, **own, **options),
+            partial(cast("Any", _MessagingFactory.from_connection_string), conn_str, **own, **options),
             partial(ServiceBusClient.from_connection_string, conn_str, **options),
         )
         return factory
 
-    def _start(
-        self, make_twin: Callable[[], aio.MessagingFactory], make_client: Callable[[], ServiceBusClient]
-    ) -> None:
+    def _start(self, make_twin: Callable[[], _MessagingFactory], make_client: Callable[[], ServiceBusClient]) -> None:
         self._make_twin = make_twin
         self._make_client = make_client
         self._factory = make_twin()
@@ -336,7 +336,7 @@ class MessagingFactory:
             )
         )
 
-    def twin(self, loop: asyncio.AbstractEventLoop) -> aio.MessagingFactory:
+    def twin(self, loop: asyncio.AbstractEventLoop) -> _MessagingFactory:
         """Make a factory for the same namespace that lives in another loop, and shares this one's fate."""
         self._factory.check_open()
         twin = self._make_twin()

@@ -20,7 +20,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, Amq
 
 from pairbus.amqp.encoder import encode_binary, encode_int, encode_long, encode_string, encode_uint, encode_ulong
 from pairbus.amqp.message import encode_data_section
-from pairbus.links.sdk.internals import Message, encoded_by_sdk
+from pairbus.messages.sdk_batches import Message, encoded_by_sdk
 
 _LONGEST_LIFE: Final = 922_337_203_685_477
 """What the SDK takes for a life without end, in milliseconds."""

@@ -20,7 +20,7 @@ from pairbus.amqp import SaslClient
 from pairbus.amqp.client.signing import TOKEN_TYPE, sign
 from pairbus.amqp.performatives import SETTLE_SECOND
 from pairbus.errors import OptionError
-from pairbus.links.sdk.internals import tls_context
+from pairbus.links.tls import tls_context
 
 JWT_TYPE: Final = "jwt"
 JWT_SCOPE: Final = "https://servicebus.azure.net//.default"

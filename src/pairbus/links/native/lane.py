@@ -1,8 +1,8 @@
 """The way to one entity by the native client: any number of sends under way, each with an outcome of its own.
 
-It does for paired senders what :class:`pairbus.links.sdk.lane.Lane` does with the SDK. Single messages that are handed in
-during one turn of the event loop travel as one batch, those of one session or partition key together; nobody waits for
-an answer before the next ones leave. A caller that gives up harms no other: what it has sent is waited for until the
+It does for paired senders what :class:`pairbus.links.sdk.lane.Lane` does with the SDK. Single messages that are handed
+in during one turn of the event loop travel as one batch, those of one session or partition key together; the next
+ones leave before the answer has come. A caller that gives up harms no other: what it has sent is waited for until the
 attempt's deadline all the same, and ``unheard`` is told how it ended.
 """
 
@@ -17,11 +17,11 @@ from pairbus.core.ledger import Stage
 from pairbus.core.sending import ABOUT_THE_MESSAGE
 from pairbus.instrument.hooks import Instrument
 from pairbus.links.deadlines import AbandonedError, Chores, cancel, outcome_of
+from pairbus.links.errors import facts
 from pairbus.links.native.client import NativeClient
 from pairbus.links.native.errors import is_unsent, unsent
 from pairbus.links.native.sender import NativeSender, batch_of, encoded
-from pairbus.links.sdk.internals import facts
-from pairbus.links.sdk.lane import STALE_SECONDS, Begun, Submission, Unheard, begin
+from pairbus.links.submission import STALE_SECONDS, Begun, Submission, Unheard, begin
 from pairbus.messages.sdk_messages import sized
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from pairbus.links.native import errors
 from pairbus.links.native.client import NativeClient
 from pairbus.links.native.encoding import encode_message
 from pairbus.links.native.sending import SendingLink
-from pairbus.links.sdk.internals import Message, encoded_in, messages_of
+from pairbus.messages.sdk_batches import Message, encoded_in, messages_of
 from pairbus.messages.sdk_messages import group_key, raw
 
 _LONG: Final = 0x81

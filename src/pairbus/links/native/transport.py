@@ -19,13 +19,13 @@ from pairbus.core.envelope import Label
 from pairbus.core.naming import entity_key, namespace_label
 from pairbus.core.routing import DeadLetter
 from pairbus.core.verdict import IN_DOUBT, ErrorFacts
+from pairbus.links.errors import facts
 from pairbus.links.native import errors
 from pairbus.links.native.client import NativeClient
 from pairbus.links.native.endpoint import Endpoint
 from pairbus.links.native.fast.plain_messages import NativeReceived, read_plain
 from pairbus.links.native.receiving import PUT_BACK, ReceivingLink
 from pairbus.links.native.sending import SendingLink
-from pairbus.links.sdk import internals as sdk
 from pairbus.links.transport import Answers, Outgoing, Received, Settlement
 from pairbus.messages.encoded_labels import read
 
@@ -72,7 +72,7 @@ class NativeTransport:
 
     def facts(self, error: Exception) -> ErrorFacts:
         """Tell what the rules need to know about an error."""
-        return sdk.facts(error, begun=not errors.is_unsent(error))
+        return facts(error, begun=not errors.is_unsent(error))
 
     # --- sending -------------------------------------------------------------------------------------------------
 
@@ -243,7 +243,7 @@ def _has_rested(link: SendingLink) -> bool:
 
 
 def _is_timeout(error: Exception) -> bool:
-    return sdk.facts(error).cause in IN_DOUBT
+    return facts(error).cause in IN_DOUBT
 
 
 def _envelope(batch: Outgoing) -> bytes:

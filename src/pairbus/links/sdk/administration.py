@@ -2,13 +2,16 @@
 
 # ruff: noqa: ANN401 (the SDK's own arguments are handed on)
 
-from typing import Any, Self, cast
+from typing import Any, Final, Self, cast
 
 from azure.core.credentials_async import AsyncTokenCredential
 from azure.core.pipeline.transport import AioHttpTransport
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from pairbus.links.plain_http import plain
+
+MANAGEMENT_SECONDS: Final = 60.0
+"""How long one management operation may take."""
 
 
 class NamespaceManager(ServiceBusAdministrationClient):

@@ -32,7 +32,7 @@ from pairbus.core.naming import namespace_label
 from pairbus.core.verdict import Cause, Verdict, verdict_of
 from pairbus.instrument.hooks import Instrument
 from pairbus.links.deadlines import within
-from pairbus.links.sdk.internals import facts
+from pairbus.links.errors import facts
 from pairbus.links.sdk.links import Link
 
 PAGE: Final = 250

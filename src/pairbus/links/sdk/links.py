@@ -16,9 +16,9 @@ from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 
 from pairbus.links.deadlines import cancel, within
-from pairbus.links.sdk.internals import STANDARD_BATCH_BYTES, Message
 from pairbus.links.sdk.shortcuts import Express, shorten
 from pairbus.links.transport import Outgoing
+from pairbus.messages.sdk_batches import STANDARD_BATCH_BYTES, Message
 
 T = TypeVar("T")
 

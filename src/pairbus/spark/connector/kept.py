@@ -24,8 +24,9 @@ from pairbus.core.verdict import Verdict, verdict_of
 from pairbus.errors import ColumnError, PairingError
 from pairbus.instrument.hooks import Instrument
 from pairbus.instrument.ledger import LedgerFile
+from pairbus.links.errors import facts
 from pairbus.links.sdk.browsing import Browser
-from pairbus.links.sdk.internals import add_to, facts
+from pairbus.links.sdk.internals import add_to
 from pairbus.messages.sdk_messages import group_key, raw
 from pairbus.spark.connector.options import Connection, Entity, ReadOptions, WriteOptions
 from pairbus.spark.connector.outgoing import Message
