@@ -10,7 +10,7 @@ import h11
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.broker.wire import Wire, a_room, turns
+from tests.unit.broker.listen.wire import Wire, a_room, turns
 
 from pairbus.broker.listen.http import MAX_HEAD, HttpConnection, Upgrade
 from pairbus.broker.listen.waiting import WaitingRoom

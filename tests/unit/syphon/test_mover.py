@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.unit.aio.moving import (
+from tests.unit.syphon.moving import (
     QUEUE,
     Bench,
     MessageSizeExceededError,

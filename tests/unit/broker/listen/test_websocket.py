@@ -8,7 +8,7 @@ import h11
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.broker.wire import Wire, a_room
+from tests.unit.broker.listen.wire import Wire, a_room
 from wsproto import ConnectionType, WSConnection
 from wsproto.connection import Connection
 from wsproto.events import (

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
-from tests.unit.aio.moving import QUEUE, Bench, ServiceBusConnectionError, scene
+from tests.unit.syphon.moving import QUEUE, Bench, ServiceBusConnectionError, scene
 
 from pairbus.core.ledger import Kind, Outcome, Record
 from pairbus.instrument.hooks import Instrument

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 
 import pytest
-from tests.unit.broker.wire import turns
+from tests.unit.broker.listen.wire import turns
 
 from pairbus.broker.listen.certificates import own_certificate, server_context
 from pairbus.broker.listen.port import Door
