@@ -40,6 +40,7 @@ from pairbus.links.sdk.internals import new_batch
 from pairbus.links.sdk.lane import Lane
 from pairbus.links.sdk.links import Link
 from pairbus.links.submission import Submission, Work
+from pairbus.messages.annotations import SCHEDULED_ENQUEUE_TIME
 from pairbus.messages.sdk_batches import STANDARD_BATCH_BYTES, Message
 from pairbus.messages.sdk_messages import (
     MessageTypes,
@@ -470,7 +471,7 @@ def _schedule(message: Message, at: datetime) -> None:
     else:
         amqp = raw(message)
         annotations = cast("dict[Any, Any]", amqp.annotations or {})
-        annotations["x-opt-scheduled-enqueue-time"] = at
+        annotations[SCHEDULED_ENQUEUE_TIME] = at
         amqp.annotations = annotations
 
 

@@ -26,7 +26,16 @@ from pairbus.amqp.message import DATA, SEQUENCE, Message
 from pairbus.amqp.sections import Header, Properties
 from pairbus.amqp.types import Timestamp
 from pairbus.errors import DocumentError
-from pairbus.messages.encoded_labels import BROKERS_OWN, PARTITION_KEY, SCHEDULED_TIME
+from pairbus.messages.annotations import (
+    DEAD_LETTER_SOURCE,
+    ENQUEUED_TIME,
+    LOCKED_UNTIL,
+    MESSAGE_STATE,
+    PARTITION_KEY,
+    SCHEDULED_ENQUEUE_TIME,
+    SEQUENCE_NUMBER,
+)
+from pairbus.messages.encoded_labels import BROKERS_OWN
 from pairbus.messages.values import Json, base64_of, from_base64, moment, moment_text, plain, sendable, shortened
 
 DEAD_LETTER_REASON: Final = "DeadLetterReason"
@@ -83,8 +92,8 @@ def document_of(message: Message) -> dict[str, Json]:
     life = _life(header, properties)
     if life is not None:
         made["time_to_live"] = life / 1000
-    if isinstance(annotations.get(SCHEDULED_TIME), Timestamp):
-        made["scheduled_enqueue_time_utc"] = moment_text(annotations[SCHEDULED_TIME])
+    if isinstance(annotations.get(SCHEDULED_ENQUEUE_TIME), Timestamp):
+        made["scheduled_enqueue_time_utc"] = moment_text(annotations[SCHEDULED_ENQUEUE_TIME])
     if header.priority is not None:
         made["priority"] = int(header.priority)
     if header.durable is not None:
@@ -151,11 +160,11 @@ def _received(header: Header, annotations: Mapping[Any, Any], properties: Mappin
 
 
 _RECEIVED: Final[tuple[tuple[str, str, Callable[[Any], Json]], ...]] = (
-    ("sequence_number", "x-opt-sequence-number", int),
-    ("enqueued_time_utc", "x-opt-enqueued-time", moment_text),
-    ("locked_until_utc", "x-opt-locked-until", moment_text),
-    ("state", "x-opt-message-state", lambda state: _STATES.get(state, int(state))),
-    ("dead_letter_source", "x-opt-deadletter-source", str),
+    ("sequence_number", SEQUENCE_NUMBER, int),
+    ("enqueued_time_utc", ENQUEUED_TIME, moment_text),
+    ("locked_until_utc", LOCKED_UNTIL, moment_text),
+    ("state", MESSAGE_STATE, lambda state: _STATES.get(state, int(state))),
+    ("dead_letter_source", DEAD_LETTER_SOURCE, str),
 )
 
 
@@ -201,7 +210,7 @@ def message_from(document: Json) -> AmqpAnnotatedMessage:
         annotations[PARTITION_KEY] = _text("partition_key", given["partition_key"])
     at = given.get("scheduled_enqueue_time_utc")
     if at is not None:
-        annotations[SCHEDULED_TIME] = moment("scheduled_enqueue_time_utc", at)
+        annotations[SCHEDULED_ENQUEUE_TIME] = moment("scheduled_enqueue_time_utc", at)
     if annotations:
         made.annotations = annotations
     return made

@@ -13,21 +13,28 @@ from pairbus.amqp.sections import Header, Properties
 from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.core.envelope import Label
 from pairbus.core.envelope import Properties as ApplicationProperties
-
-ENQUEUED_TIME: Final = "x-opt-enqueued-time"
-PARTITION_KEY: Final = "x-opt-partition-key"
-SCHEDULED_TIME: Final = "x-opt-scheduled-enqueue-time"
+from pairbus.messages.annotations import (
+    DEAD_LETTER_SOURCE,
+    ENQUEUED_SEQUENCE_NUMBER,
+    ENQUEUED_TIME,
+    LOCK_TOKEN,
+    LOCKED_UNTIL,
+    MESSAGE_STATE,
+    PARTITION_KEY,
+    SCHEDULED_ENQUEUE_TIME,
+    SEQUENCE_NUMBER,
+)
 
 BROKERS_OWN: Final = frozenset(
     (
         ENQUEUED_TIME,
-        SCHEDULED_TIME,
-        "x-opt-sequence-number",
-        "x-opt-locked-until",
-        "x-opt-enqueue-sequence-number",
-        "x-opt-message-state",
-        "x-opt-deadletter-source",
-        "x-opt-lock-token",
+        SCHEDULED_ENQUEUE_TIME,
+        SEQUENCE_NUMBER,
+        LOCKED_UNTIL,
+        ENQUEUED_SEQUENCE_NUMBER,
+        MESSAGE_STATE,
+        DEAD_LETTER_SOURCE,
+        LOCK_TOKEN,
     )
 )
 """Annotations that a broker gives a message: where it was, not what it is."""
@@ -72,7 +79,7 @@ def relabelled(message: Message, label: Label, now: datetime) -> bytes:
     header = Header(old.durable, old.priority, None if life is None else min(life, _LONGEST_IN_HEADER))
     annotations = {name: value for name, value in message.message_annotations().items() if name not in BROKERS_OWN}
     if label.scheduled_enqueue_time_utc is not None:
-        annotations[Symbol(SCHEDULED_TIME)] = Timestamp.of(label.scheduled_enqueue_time_utc)
+        annotations[Symbol(SCHEDULED_ENQUEUE_TIME)] = Timestamp.of(label.scheduled_enqueue_time_utc)
     properties = message.properties()
     group = None if properties is None else properties.group_id
     changed = properties or Properties()

@@ -14,6 +14,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, Amq
 from pairbus.core.envelope import TIME_TO_LIVE, Label, Properties, check_label, park, split
 from pairbus.core.verdict import Cause, ErrorFacts
 from pairbus.errors import ParkedMessageTooLargeError
+from pairbus.messages.annotations import PARTITION_KEY, SCHEDULED_ENQUEUE_TIME
 from pairbus.messages.sdk_batches import Message, as_long, messages_of
 
 MessageTypes: TypeAlias = (
@@ -27,7 +28,7 @@ MessageTypes: TypeAlias = (
 """What the SDK takes for one message or many."""
 
 _MESSAGES: Final = (ServiceBusMessage, AmqpAnnotatedMessage)
-_SCHEDULED: Final = "x-opt-scheduled-enqueue-time"
+_SCHEDULED: Final = SCHEDULED_ENQUEUE_TIME
 _HEADER_FIELDS: Final = ("delivery_count", "first_acquirer", "durable", "priority")
 _PROPERTY_FIELDS: Final = (
     "message_id",
@@ -127,7 +128,7 @@ def group_key(message: Message) -> tuple[object, object]:
     """Return what messages that travel together must have in common: the session, and the partition key."""
     amqp = raw(message)
     session = amqp.properties.group_id if amqp.properties is not None else None
-    return session, _annotation(amqp, "x-opt-partition-key") if amqp.annotations else None
+    return session, _annotation(amqp, PARTITION_KEY) if amqp.annotations else None
 
 
 def carrier_of(message: Message) -> MutableMapping[Any, Any]:

@@ -31,8 +31,9 @@ from pairbus.errors import OptionError
 from pairbus.links.sdk.browsing import DEAD_LETTERS, browse, path_of, sequence_number_of
 from pairbus.links.sdk.transport import SdkTransport
 from pairbus.links.transport import Outgoing, Received
+from pairbus.messages.annotations import PARTITION_KEY
 from pairbus.messages.documents import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, document_of
-from pairbus.messages.encoded_labels import PARTITION_KEY, enqueued_at_of, relabelled
+from pairbus.messages.encoded_labels import enqueued_at_of, relabelled
 
 BURST: Final = 100
 WAIT: Final = 2.0

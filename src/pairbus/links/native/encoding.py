@@ -20,13 +20,14 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, Amq
 
 from pairbus.amqp.encoder import encode_binary, encode_int, encode_long, encode_string, encode_uint, encode_ulong
 from pairbus.amqp.message import encode_data_section
+from pairbus.messages.annotations import ENQUEUED_TIME, LOCKED_UNTIL
 from pairbus.messages.sdk_batches import Message, encoded_by_sdk
 
 _LONGEST_LIFE: Final = 922_337_203_685_477
 """What the SDK takes for a life without end, in milliseconds."""
 _END_OF_TIME: Final = 253_402_243_199_000
 _SHORT: Final = 255
-_LONG_ANNOTATIONS: Final = frozenset((b"x-opt-enqueued-time", b"x-opt-locked-until"))
+_LONG_ANNOTATIONS: Final = frozenset((ENQUEUED_TIME.encode(), LOCKED_UNTIL.encode()))
 """Annotations that the SDK writes as numbers, whatever they are; it looks for their names as bytes."""
 _NULL: Final = b"\x40"
 _NOTHING: Final = (None,) * 5

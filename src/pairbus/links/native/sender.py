@@ -16,6 +16,7 @@ from pairbus.links.native import errors
 from pairbus.links.native.client import NativeClient
 from pairbus.links.native.encoding import encode_message
 from pairbus.links.native.sending import SendingLink
+from pairbus.messages.annotations import PARTITION_KEY
 from pairbus.messages.sdk_batches import Message, encoded_in, messages_of
 from pairbus.messages.sdk_messages import group_key, raw
 
@@ -102,7 +103,7 @@ def _envelope(first: Message) -> bytes:
     if isinstance(identity, bytes | uuid.UUID):
         identity = None
     return build_message(
-        message_annotations={Symbol("x-opt-partition-key"): key} if key else None,
+        message_annotations={Symbol(PARTITION_KEY): key} if key else None,
         properties=Properties(message_id=identity, group_id=session) if identity or session else None,
     )
 

@@ -27,6 +27,7 @@ from pairbus.links.native.fast.plain_messages import NativeReceived, read_plain
 from pairbus.links.native.receiving import PUT_BACK, ReceivingLink
 from pairbus.links.native.sending import SendingLink
 from pairbus.links.transport import Answers, Outgoing, Received, Settlement
+from pairbus.messages.annotations import LOCKED_UNTIL, PARTITION_KEY, SEQUENCE_NUMBER
 from pairbus.messages.encoded_labels import read
 
 _LOGGER = logging.getLogger(__name__)
@@ -251,7 +252,7 @@ def _envelope(batch: Outgoing) -> bytes:
     if batch.session_id is None and batch.partition_key is None:
         return b""
     return build_message(
-        message_annotations={Symbol("x-opt-partition-key"): batch.partition_key} if batch.partition_key else None,
+        message_annotations={Symbol(PARTITION_KEY): batch.partition_key} if batch.partition_key else None,
         properties=Properties(group_id=batch.session_id) if batch.session_id is not None else None,
     )
 
@@ -263,8 +264,8 @@ def _received(link: ReceivingLink, delivery: Delivery) -> NativeReceived:
     try:
         encoded = Message(payload)
         annotations = encoded.message_annotations()
-        number = annotations.get("x-opt-sequence-number", 0)
-        locked_until = annotations.get("x-opt-locked-until", 0)
+        number = annotations.get(SEQUENCE_NUMBER, 0)
+        locked_until = annotations.get(LOCKED_UNTIL, 0)
         reading = read(encoded)
         label, partition_key, enqueued_at = reading.label, reading.partition_key, reading.enqueued_at
     except AmqpError as error:  # then it has no destination that anybody can read (Y3)
@@ -279,5 +280,5 @@ def _received(link: ReceivingLink, delivery: Delivery) -> NativeReceived:
 
 def _browsed(payload: bytes) -> Parked:
     message = Message(bytes(payload))
-    number = message.message_annotations().get("x-opt-sequence-number", 0)
+    number = message.message_annotations().get(SEQUENCE_NUMBER, 0)
     return Parked(number, Label(application_properties=message.application_properties()), len(payload))

@@ -34,6 +34,7 @@ from pairbus.instrument.hooks import Instrument
 from pairbus.links.deadlines import within
 from pairbus.links.errors import facts
 from pairbus.links.sdk.links import Link
+from pairbus.messages.annotations import SEQUENCE_NUMBER
 
 PAGE: Final = 250
 """How many messages one look shows."""
@@ -61,7 +62,7 @@ def path_of(entity: str, *, subscription: str | None = None, sub_queue: str | No
 
 def sequence_number_of(message: Message) -> int:
     """Return a received or peeked message's number in its queue; 0 if it has none."""
-    number = message.message_annotations().get("x-opt-sequence-number")
+    number = message.message_annotations().get(SEQUENCE_NUMBER)
     return int(number) if isinstance(number, int) else 0
 
 

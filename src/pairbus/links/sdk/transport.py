@@ -16,7 +16,7 @@ from pairbus.core.envelope import Label, Properties
 from pairbus.core.naming import entity_key, namespace_label
 from pairbus.core.routing import DeadLetter
 from pairbus.core.verdict import IN_DOUBT, Cause, ErrorFacts
-from pairbus.links.sdk import internals as sdk
+from pairbus.links.errors import facts
 from pairbus.links.sdk.links import EntityLink, Link, QueueLink, delivery_id, receiver_of, sender_to
 from pairbus.links.transport import Answers, Outgoing, Received, Settlement
 from pairbus.messages.encoded_labels import read
@@ -85,7 +85,7 @@ class SdkTransport:
 
     def facts(self, error: Exception) -> ErrorFacts:
         """Tell what the rules need to know about an error of the SDK."""
-        return sdk.facts(error, begun=not getattr(error, _UNSENT, False))
+        return facts(error, begun=not getattr(error, _UNSENT, False))
 
     # --- sending -------------------------------------------------------------------------------------------------
 
@@ -103,7 +103,7 @@ class SdkTransport:
                     opened = True
                 await link.do(self._seconds, link.send(batch))
             except BaseException as error:
-                if isinstance(error, Exception) and opened and sdk.facts(error).cause not in IN_DOUBT:
+                if isinstance(error, Exception) and opened and facts(error).cause not in IN_DOUBT:
                     entity.resting.append(link)  # the broker has answered; the link is good
                 else:
                     self._discard(link)
@@ -137,7 +137,7 @@ class SdkTransport:
             try:
                 return await self._on_queue(queue, receive, max(0.0, ends - began) + self._seconds)
             except ServiceBusError as error:
-                if loop.time() - began < LONG_WAIT or sdk.facts(error).cause not in IN_DOUBT:
+                if loop.time() - began < LONG_WAIT or facts(error).cause not in IN_DOUBT:
                     raise
 
     async def browse(self, queue: str, up_to: int) -> Sequence[Parked]:
@@ -193,7 +193,7 @@ class SdkTransport:
                 await _settle_one(link, _ours(each).message, settlement)
             except Exception as error:
                 answers[each.sequence_number] = error
-                if sdk.facts(error).cause is not Cause.SETTLEMENT:
+                if facts(error).cause is not Cause.SETTLEMENT:
                     raise
             else:
                 answers[each.sequence_number] = None
@@ -231,7 +231,7 @@ class SdkTransport:
                     queue.link = link
                 return await link.do(seconds, work(link))
             except BaseException as error:
-                if not isinstance(error, Exception) or sdk.facts(error).cause is not Cause.SETTLEMENT:
+                if not isinstance(error, Exception) or facts(error).cause is not Cause.SETTLEMENT:
                     queue.link = None
                     self._discard(link)
                 if isinstance(error, TimeoutError):

@@ -12,6 +12,15 @@ from pairbus.amqp.sections import Header, Properties
 from pairbus.amqp.types import Value
 from pairbus.core.envelope import Label, NotParked, Unparked, unpark
 from pairbus.core.envelope import Properties as ApplicationProperties
+from pairbus.messages.annotations import (
+    DEAD_LETTER_SOURCE,
+    ENQUEUED_SEQUENCE_NUMBER,
+    ENQUEUED_TIME,
+    MESSAGE_STATE,
+    PARTITION_KEY,
+    SCHEDULED_ENQUEUE_TIME,
+    SEQUENCE_NUMBER,
+)
 from pairbus.spark.connector.arrow import RecordBatch, Schema
 from pairbus.spark.connector.values import body_of, to_text
 
@@ -82,17 +91,17 @@ class Found:
     @property
     def sequence_number(self) -> int:
         """Its number in its entity."""
-        return int(self.annotations["x-opt-sequence-number"])
+        return int(self.annotations[SEQUENCE_NUMBER])
 
     @property
     def state(self) -> int:
         """What the broker does with it, see :data:`STATES`."""
-        return int(self.annotations.get("x-opt-message-state", 0))
+        return int(self.annotations.get(MESSAGE_STATE, 0))
 
     @property
     def enqueued_at(self) -> int | None:
         """When it was enqueued, in milliseconds since the epoch; None: it is not yet, or the broker does not say so."""
-        at = self.annotations.get("x-opt-enqueued-time")
+        at = self.annotations.get(ENQUEUED_TIME)
         return None if at is None or self.state == SCHEDULED else int(at)
 
     @property
@@ -115,12 +124,12 @@ class Found:
         if self.label is not None:
             at = self.label.scheduled_enqueue_time_utc
             return None if at is None else (at - _EPOCH) // _MICROSECOND
-        return _micros(self.annotations.get("x-opt-scheduled-enqueue-time"))
+        return _micros(self.annotations.get(SCHEDULED_ENQUEUE_TIME))
 
     @property
     def expires_at(self) -> int | None:
         """In microseconds since the epoch."""
-        enqueued, life = self.annotations.get("x-opt-enqueued-time"), self._life()
+        enqueued, life = self.annotations.get(ENQUEUED_TIME), self._life()
         return None if enqueued is None or life is None else _micros(enqueued + life)
 
 
@@ -150,14 +159,14 @@ def _number(value: Value) -> int | None:
 _COLUMNS: Final[Mapping[str, Callable[[Found], Any]]] = {
     "entity": lambda found: found.path,
     "sequenceNumber": lambda found: found.sequence_number,
-    "enqueuedTime": lambda found: _micros(found.annotations.get("x-opt-enqueued-time")),
+    "enqueuedTime": lambda found: _micros(found.annotations.get(ENQUEUED_TIME)),
     "expiresAt": lambda found: found.expires_at,
     "deliveryCount": lambda found: found.header.delivery_count or 0,
     "state": _state,
-    "enqueuedSequenceNumber": lambda found: _number(found.annotations.get("x-opt-enqueue-sequence-number")),
+    "enqueuedSequenceNumber": lambda found: _number(found.annotations.get(ENQUEUED_SEQUENCE_NUMBER)),
     "deadLetterReason": _dead_letter("DeadLetterReason"),
     "deadLetterErrorDescription": _dead_letter("DeadLetterErrorDescription"),
-    "deadLetterSource": lambda found: _text(found.annotations.get("x-opt-deadletter-source")),
+    "deadLetterSource": lambda found: _text(found.annotations.get(DEAD_LETTER_SOURCE)),
     "body": lambda found: found.body[1],
     "bodyType": lambda found: found.body[0],
     "messageId": lambda found: _text(found.properties.message_id),
@@ -165,7 +174,7 @@ _COLUMNS: Final[Mapping[str, Callable[[Found], Any]]] = {
     "subject": lambda found: found.properties.subject,
     "contentType": lambda found: _text(found.properties.content_type),
     "correlationId": lambda found: _text(found.properties.correlation_id),
-    "partitionKey": lambda found: _text(found.annotations.get("x-opt-partition-key")),
+    "partitionKey": lambda found: _text(found.annotations.get(PARTITION_KEY)),
     "to": lambda found: found.properties.to,
     "replyTo": lambda found: found.properties.reply_to,
     "replyToSessionId": lambda found: found.properties.reply_to_group_id,

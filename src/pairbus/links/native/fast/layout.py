@@ -16,16 +16,24 @@ from pairbus.amqp.decoder import skip
 from pairbus.amqp.message import Message, encode_header
 from pairbus.amqp.sections import Header
 from pairbus.core.envelope import PATH
+from pairbus.messages.annotations import (
+    ENQUEUED_SEQUENCE_NUMBER,
+    ENQUEUED_TIME,
+    LOCK_TOKEN,
+    LOCKED_UNTIL,
+    MESSAGE_STATE,
+    SEQUENCE_NUMBER,
+)
 
 PATH_ENTRY: Final = b"\xa1" + bytes((len(PATH),)) + PATH.encode() + b"\xa1"
 """How the destination begins, which parking puts first among the application properties."""
-_NUMBER: Final = b"x-opt-sequence-number"
-_ENQUEUED: Final = b"x-opt-enqueued-time"
-_LOCKED: Final = b"x-opt-locked-until"
+_NUMBER: Final = SEQUENCE_NUMBER.encode()
+_ENQUEUED: Final = ENQUEUED_TIME.encode()
+_LOCKED: Final = LOCKED_UNTIL.encode()
 _STAMPS: Final = frozenset((_NUMBER, _ENQUEUED, _LOCKED))
-_DROPPED: Final = frozenset((b"x-opt-enqueue-sequence-number", b"x-opt-message-state"))
+_DROPPED: Final = frozenset((ENQUEUED_SEQUENCE_NUMBER.encode(), MESSAGE_STATE.encode()))
 """What a broker may say besides, and nobody needs."""
-_LOCK_TOKEN: Final = b"\x00\x53\x71\xc1\x24\x02\xa3\x10x-opt-lock-token\x98"
+_LOCK_TOKEN: Final = b"\x00\x53\x71\xc1\x24\x02\xa3\x10" + LOCK_TOKEN.encode() + b"\x98"
 """How the delivery annotations of a message under lock begin, which say nothing else: the token follows."""
 _GROUP_ID: Final = 10
 _FORMATS: Final = {0x81: "q", 0x83: "q", 0x55: "b"}
