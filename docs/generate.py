@@ -3,8 +3,11 @@
 ``python docs/generate.py`` writes them; with ``--check`` it only says, with exit code 1, which are stale.
 """
 
+import ast
 import enum
+import re
 import sys
+import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from inspect import cleandoc
@@ -13,11 +16,14 @@ from typing import Any
 
 from typer.main import get_command
 
+import pairbus
 from pairbus.cli import app
 from pairbus.core.health import TRANSITIONS, State
 from pairbus.spark.tables.schemas import TABLES
 
 DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+SOURCE = Path(pairbus.__file__).parent
 END = "<!-- end of the generated part -->\n"
 
 
@@ -133,7 +139,24 @@ def ledger_tables() -> Iterator[str]:
         yield ""
 
 
+def rooms() -> Iterator[str]:
+    """List the rooms of the code from the top to the bottom, as import-linter holds them."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    layers = next(each["layers"] for each in contracts if each["type"] == "layers")
+    yield "| room | what is in it |"
+    yield "|---|---|"
+    for layer in layers:
+        for name in re.split(r"\s*[|:]\s*", layer):
+            place = SOURCE.joinpath(*name.split("."))
+            source = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+            words = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
+            path = f"{place.relative_to(SOURCE)}/" if place.is_dir() else str(source.relative_to(SOURCE))
+            yield f"| `{path}` | {words.splitlines()[0].rstrip('.')} |"
+
+
 PARTS: Mapping[Path, tuple[str, Callable[[], Iterator[str]]]] = {
+    ROOT / "CONTRIBUTING.md": ("the layers in pyproject.toml", rooms),
     DOCS / "explanation" / "state-machine.md": ("pairbus.core.health.TRANSITIONS", state_machine),
     DOCS / "reference" / "cli.md": ("the commands' own help", commands),
     DOCS / "reference" / "tables.md": ("pairbus.spark.tables.schemas", ledger_tables),
