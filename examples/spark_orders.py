@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pairbus import MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions
-from pairbus.spark.platform.session import spark_session
+from pairbus.spark import spark_session
 from pairbus.testing import EmbeddedBroker, QueueSettings
 
 

@@ -32,9 +32,33 @@ def test_core_is_standard_library_only_and_reads_no_clock(module: Path) -> None:
     assert "utcnow" not in text
 
 
+def modules_with(text: str) -> set[str]:
+    return {
+        str(module.relative_to(SOURCE)) for module in SOURCE.rglob("*.py") if text in module.read_text(encoding="utf-8")
+    }
+
+
+def test_only_the_adapter_of_the_sdk_imports_what_is_private_in_it() -> None:
+    private = {
+        str(module.relative_to(SOURCE))
+        for module in SOURCE.rglob("*.py")
+        if any(name.startswith("azure.") and "._" in name for name in imported(module))
+    }
+    assert private
+    assert all(name.startswith("links/sdk/") for name in private), private
+
+
+def test_only_messages_and_the_broker_spell_the_names_of_annotations() -> None:
+    spelled = modules_with("x-opt-")
+    assert spelled
+    assert all(name.startswith(("messages/annotations.py", "broker/")) for name in spelled), spelled
+
+
 def test_a_stale_diagram_is_noticed_and_drawn_anew(tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     shutil.copytree(SOURCE.parents[1] / "docs", docs)
+    for name in ("CONTRIBUTING.md", "pyproject.toml"):
+        shutil.copy(SOURCE.parents[1] / name, tmp_path)
     page = docs / "explanation" / "state-machine.md"
     drawn = page.read_text(encoding="utf-8")
 

@@ -1,1 +1,26 @@
-"""The data pipeline: the syphon at scale, the connector, and the analytics of the ledger."""
+"""The data pipeline: the syphon at scale, the connector, and the analytics of the ledger.
+
+What jobs and notebooks use is here; Spark itself is imported only when one of these names is asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__all__ = ["Tables", "arriving_lines", "follow", "spark_session"]
+
+if TYPE_CHECKING:
+    from pairbus.spark.platform.session import spark_session
+    from pairbus.spark.tables.ledger_tables import Tables
+    from pairbus.spark.tables.stream import arriving_lines, follow
+else:
+    _WHERE = {
+        "Tables": "pairbus.spark.tables.ledger_tables",
+        "arriving_lines": "pairbus.spark.tables.stream",
+        "follow": "pairbus.spark.tables.stream",
+        "spark_session": "pairbus.spark.platform.session",
+    }
+
+    def __getattr__(name: str) -> object:
+        if name in _WHERE:
+            return getattr(import_module(_WHERE[name]), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
