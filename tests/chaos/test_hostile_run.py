@@ -84,8 +84,10 @@ async def _hostilities(run: Run, chance: Random) -> Nemesis:
         for task in hanging:
             task.cancel()
         await asyncio.gather(*calling, return_exceptions=True)
-        await nemesis.narrow()
+        emptying = asyncio.create_task(nemesis.keep_narrow_empty())
         await run.drain()
+        emptying.cancel()
+        await asyncio.wait({emptying})
     return nemesis
 
 

@@ -102,6 +102,11 @@ class Nemesis:
             await asyncio.sleep(self._random.uniform(2, 8))
         await self._try(self._empty)
 
+    async def keep_narrow_empty(self) -> None:
+        """Take everything from the narrow queue, until it is cancelled, so that the backlog finds room there."""
+        while True:
+            await self._try(self._empty)
+
     async def _try(self, work: Callable[[ServiceBusClient], Awaitable[None]]) -> None:
         for _ in range(3):
             try:
@@ -153,7 +158,9 @@ class _Making(AbstractAsyncContextManager[None]):
             await manager.delete_queue(queue)
             self._run.destroyed |= destroyed
             await asyncio.sleep(1)
-            await manager.create_queue(queue, lock_duration=settings.lock_duration)
+            await manager.create_queue(  # B2: what waits for long is put back often
+                queue, lock_duration=settings.lock_duration, max_delivery_count=settings.max_delivery_count
+            )
         await asyncio.to_thread(secondary.broker.fault, where, "clear")
 
     async def __aexit__(self, *error: object) -> None:
