@@ -284,7 +284,10 @@ class HttpConnection(asyncio.Protocol):
         self._incoming = None
         self._h11 = h11.Connection(h11.SERVER)
         if self._transport is not None and self._transport.can_write_eof():
-            self._transport.write_eof()
+            try:
+                self._transport.write_eof()
+            except OSError:  # it has seen its answer, and reset the connection at once
+                self._transport.abort()
 
     def _respond(self, head: h11.Response, body: bytes) -> None:
         self._write(head)

@@ -1,7 +1,10 @@
 """HTTP/1.1 as hostile and as good clients speak it, byte by byte."""
 
 import asyncio
+import gc
 import logging
+import socket
+import struct
 from collections.abc import Awaitable, Callable, Coroutine
 from http import HTTPStatus
 from typing import Any
@@ -13,7 +16,7 @@ from hypothesis import strategies as st
 from tests.unit.broker.listen.wire import Wire, a_room, turns
 
 from pairbus.broker.listen.http import MAX_HEAD, HttpConnection, Upgrade
-from pairbus.broker.listen.waiting import WaitingRoom
+from pairbus.broker.listen.waiting import Ticket, WaitingRoom
 from pairbus.broker.listen.web import Admit, Request, Response, Routes, no_bodies
 
 LIMIT = 1000
@@ -309,6 +312,42 @@ def test_a_client_that_goes_while_it_is_answered_harms_nobody() -> None:
         assert peer.ended == 1
         assert not peer.wire.written
         assert len(peer.room) == 0
+
+    play(scenario)
+
+
+def test_a_client_that_resets_as_soon_as_it_is_answered_harms_nobody() -> None:
+    """The answer is written, and the client is gone, before the last word can be said."""
+
+    async def scenario() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            client = socket.create_connection(listener.getsockname())
+            accepted, _ = listener.accept()
+
+        class Room(WaitingRoom):
+            def enter(self, cut: Callable[[], object]) -> Ticket:
+                assert client.recv(12) == b"HTTP/1.1 401"
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                client.close()
+                return super().enter(cut)
+
+        loop = asyncio.get_running_loop()
+        problems: list[object] = []
+        loop.set_exception_handler(lambda _loop, context: problems.append(context))
+        gone = asyncio.Event()
+        http = HttpConnection(
+            refuse,
+            Room(loop),
+            a_room().enter(lambda: None),
+            admits=no_bodies,
+            upgrade=Peer.no,
+            ended=lambda _connection: gone.set(),
+        )
+        await loop.connect_accepted_socket(lambda: http, accepted)
+        client.sendall(b"PUT /q HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n")
+        await gone.wait()
+        gc.collect()
+        assert problems == []
 
     play(scenario)
 
