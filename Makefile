@@ -63,19 +63,19 @@ format: $(INSTALLED) ## Put the code in the project's format
 	$(BIN)/ruff format .
 
 bench: $(INSTALLED) ## Measure, side by side, as ratios of one run
-	$(BIN)/python bench/simulation.py
-	$(BIN)/python bench/walks.py
-	$(BIN)/python bench/amqp_codec.py
-	$(BIN)/python bench/store.py
-	$(BIN)/python bench/filters.py
-	PYTHONPATH=tests $(BIN)/python bench/broker.py
-	PYTHONPATH=tests $(BIN)/python bench/broker_limits.py
-	PYTHONPATH=tests $(BIN)/python bench/client.py
-	PYTHONPATH=tests $(BIN)/python bench/topics.py
-	$(BIN)/python bench/syphon.py
-	PYTHONPATH=tests:. $(BIN)/python bench/spark_syphon.py
-	PYTHONPATH=tests $(BIN)/python bench/ledger.py
-	PYTHONPATH=tests $(BIN)/python bench/native.py
+	$(BIN)/python -m bench.simulation
+	$(BIN)/python -m bench.walks
+	$(BIN)/python -m bench.amqp_codec
+	$(BIN)/python -m bench.store
+	$(BIN)/python -m bench.filters
+	$(BIN)/python -m bench.broker
+	$(BIN)/python -m bench.broker_limits
+	$(BIN)/python -m bench.client
+	$(BIN)/python -m bench.topics
+	$(BIN)/python -m bench.syphon
+	$(BIN)/python -m bench.spark_syphon
+	$(BIN)/python -m bench.ledger
+	$(BIN)/python -m bench.native
 
 chaos: $(INSTALLED) ## The long proofs: 10,000 simulated worlds, 200 kills of the broker, 1,000,000 damaged frames, 2,000 slow clients, kills of syphons and of Spark, 20 hostile minutes
 	$(BIN)/pairbus simulate --seeds 10000

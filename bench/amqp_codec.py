@@ -1,6 +1,6 @@
 """What the AMQP layer costs per operation, beside the codec of the official SDK in the same run.
 
-Run: ``.venv/bin/python bench/amqp_codec.py``. Each figure is the median of several rounds, interleaved, of one
+Run: ``.venv/bin/python -m bench.amqp_codec``. Each figure is the median of several rounds, interleaved, of one
 core's time in microseconds.
 """
 

@@ -5,7 +5,7 @@ and medians taken. Where the core is not the server's alone, the time that it ha
 rate: both are shown. RabbitMQ comes from Debian's package ``rabbitmq-server`` (with its AMQP 1.0 plugin) and is started
 here; where it is not installed that part is left out, with a message.
 
-Run by ``make bench``; ``python bench/broker.py --rounds 1 --messages 5000`` for a quick look.
+Run by ``make bench``; ``python -m bench.broker --rounds 1 --messages 5000`` for a quick look.
 """
 
 import argparse
@@ -21,12 +21,14 @@ import time
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise, repeat
 from pathlib import Path
+
+from bench.load import Login, consume, produce
 
 from pairbus.amqp import build_message
 from pairbus.amqp.message import encode_data_section
 from pairbus.amqp.sections import Properties
-from support.client import Client, Login, Producer, Worker
 
 SERVER_CORE, CLIENT_CORE = 0, 1
 PAYLOAD = build_message(encode_data_section(b"x" * 1024), properties=Properties(message_id="0123456789"))
@@ -143,46 +145,29 @@ def rabbitmq(data: Path, kind: str) -> Generator[Server]:
 
 async def send(server: Server, count: int, window: int = 500) -> float:
     """Return how many single sends a second are accepted."""
-    client = await Client.connect(server.port, server.login)
-    left = iter(range(count))
     began = time.perf_counter()
-    await Producer(client, server.path, lambda: PAYLOAD if next(left, None) is not None else None, window).finished
-    client.close()
+    await produce(server.port, server.login, server.path, repeat(PAYLOAD, count), window=window)
     return count / (time.perf_counter() - began)
 
 
 async def receive(server: Server, count: int) -> float:
     """Return how many messages a second are delivered and completed one by one."""
-    client = await Client.connect(server.port, server.login)
     began = time.perf_counter()
-    await Worker(client, server.path, count, confirmed=server.confirms).finished
-    client.close()
+    await consume(server.port, server.login, server.path, count, confirmed=server.confirms)
     return count / (time.perf_counter() - began)
 
 
 async def latency(server: Server, count: int = 300) -> float:
     """Return the median milliseconds of one send after another."""
-    client = await Client.connect(server.port, server.login)
-    times: list[float] = []
-    began = time.perf_counter()
+    accepted: list[float] = []
 
-    def accepted(_number: int) -> None:
-        nonlocal began
-        times.append(time.perf_counter() - began)
-        began = time.perf_counter()
+    def on_accepted() -> None:
+        accepted.append(time.perf_counter())
 
-    left = iter(range(count))
-    await Producer(client, server.path, lambda: PAYLOAD if next(left, None) is not None else None, 1, accepted).finished
-    client.close()
-    await drain(server, count)
-    return 1000 * statistics.median(times)
-
-
-async def drain(server: Server, count: int) -> None:
-    """Empty the queue."""
-    client = await Client.connect(server.port, server.login)
-    await Worker(client, server.path, count, confirmed=server.confirms).finished
-    client.close()
+    payloads = repeat(PAYLOAD, count)
+    await produce(server.port, server.login, server.path, payloads, window=1, on_accepted=on_accepted)
+    await receive(server, count)
+    return 1000 * statistics.median(later - earlier for earlier, later in pairwise(accepted))
 
 
 def with_cost(server: Server, work: Callable[[Server, int], Coroutine[None, None, float]], count: int) -> list[float]:

@@ -13,17 +13,18 @@ import statistics
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from itertools import repeat
 from pathlib import Path
 
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
+from bench.broker import CLIENT_CORE, PAYLOAD, Server, pairbus, receive, resident_kilobytes, send
+from bench.load import Client, produce
 
-from broker import CLIENT_CORE, PAYLOAD, Server, pairbus, receive, resident_kilobytes, send
 from pairbus.amqp.events import DeliveriesReceived, Event, LinkAttached
 from pairbus.amqp.message import Message
 from pairbus.amqp.performatives import DeliveryState, Modified, Source
 from pairbus.amqp.types import Symbol, Timestamp
-from support.client import Client, Producer
 
 CONNECTIONS = 1000
 SAMPLE = 5000
@@ -67,10 +68,7 @@ async def schedule(server: Server, count: int) -> None:
     """Send messages that are due tomorrow."""
     tomorrow = Timestamp(time.time_ns() // 1_000_000 + 86_400_000)
     payload = Message(PAYLOAD).rewritten(message_annotations={Symbol("x-opt-scheduled-enqueue-time"): tomorrow})
-    client = await Client.connect(server.port, server.login)
-    left = iter(range(count))
-    await Producer(client, server.path, lambda: payload if next(left, None) is not None else None).finished
-    client.close()
+    await produce(server.port, server.login, server.path, repeat(payload, count))
 
 
 async def take(server: Server, count: int, outcome: DeliveryState | None) -> None:
@@ -92,7 +90,7 @@ async def take(server: Server, count: int, outcome: DeliveryState | None) -> Non
             if taken == count:
                 done.set_result(None)
 
-    client.handle(link, on_event)
+    client.on_event = on_event
     client.flush()
     await done
     client.flush()

@@ -6,7 +6,7 @@
 - from an accepted ping to the first message on the primary: under 50 ms.
 
 Both clients are healthy and open; rounds are interleaved and the median of their ratios is taken. The brokers run in
-processes of their own. Run by ``make bench``; ``python bench/client.py --rounds 1`` for a quick look.
+processes of their own. Run by ``make bench``; ``python -m bench.client --rounds 1`` for a quick look.
 """
 
 # ruff: noqa: ANN401 (options are handed on)

@@ -18,14 +18,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from bench.duckdb_tables import Duck
+from bench.generated_ledgers import World
 from pyspark.sql import SparkSession
 
 from pairbus.core.pricing import Plan, parse_prices
 from pairbus.spark.platform.session import spark_session
 from pairbus.spark.tables.ledger_tables import Settings, Tables
 from pairbus.spark.tables.schemas import GOLD
-from support.duck import Duck
-from support.ledgers import World
 
 SMALL, LARGE = 1_000_000, 10_000_000
 MOST_TIMES_DUCKDB = 8.0

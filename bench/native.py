@@ -9,7 +9,7 @@
 
 The brokers run in processes of their own and keep everything in memory. A rate on a machine whose cores are shared
 by client and brokers says less than what a message costs the client, so the CPU time is what is compared for the
-drain; rates stand beside it. Run by ``make bench``; ``python bench/native.py --quick`` for a look.
+drain; rates stand beside it. Run by ``make bench``; ``python -m bench.native --quick`` for a look.
 """
 
 import argparse
@@ -28,14 +28,14 @@ from typing import TYPE_CHECKING, cast
 
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
+from bench.client import BODY, PRIMARY_CORE_SENDERS, TASKS, paired
+from bench.syphon import QUEUES, best_loop, fill, users_loop
 
-from client import BODY, PRIMARY_CORE_SENDERS, TASKS, paired
 from pairbus.core.options import TransportName
 from pairbus.syphon.in_process import Syphon
 from pairbus.syphon.mover import Pace
 from pairbus.syphon.transports import transport_to
 from pairbus.testing import EmbeddedBroker
-from syphon import QUEUES, best_loop, fill, users_loop
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

@@ -18,33 +18,65 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from multiprocessing import get_context
 
 from azure.servicebus.aio import ServiceBusClient
-from tests.spark.stage import Pair, for_orders, pair
+from bench.syphon import best_loop
+from bench.syphon import fill as park
 
+from pairbus.core.naming import backlog_paths
 from pairbus.core.options import TransportName
 from pairbus.core.slots import Share
 from pairbus.spark.platform.session import spark_session
 from pairbus.spark.syphon.desk import Desk
 from pairbus.spark.syphon.job import SparkEngine
 from pairbus.syphon.accounts import Accounts
+from pairbus.syphon.depths import Depths
 from pairbus.syphon.rounds import Directly, Drain
 from pairbus.syphon.transports import open_transport
 from pairbus.syphon.worker import Carrier, Orders
-from syphon import best_loop
+from pairbus.testing import EmbeddedBroker
 
 QUEUES = 10
 WARM_UP = 500
 WANTED, WANTED_SCALE, WANTED_TIMES, WANTED_START = 0.8, 1.7, 20.0, 12.0
 
 
+@dataclass
+class Pair:
+    """Two namespaces in processes of their own, and the backlog queues of the one in the other."""
+
+    primary: EmbeddedBroker
+    secondary: EmbeddedBroker
+    host: str
+    queues: Sequence[str]
+    accounts: Accounts = field(default_factory=Accounts)
+
+    def depths(self) -> Depths:
+        return Depths(self.secondary.connection_string, self.host, len(self.queues))
+
+
+@contextmanager
+def pair() -> Generator[Pair]:
+    with EmbeddedBroker(namespaces=["contoso"], queues=["orders"], process=True) as primary:
+        host = ServiceBusClient.from_connection_string(primary.connection_string).fully_qualified_namespace
+        paths = backlog_paths(host, QUEUES)
+        with EmbeddedBroker(namespaces=["fabrikam"], queues=paths, process=True) as secondary:
+            yield Pair(primary, secondary, host, paths)
+
+
 def fill(stage: Pair, messages: int) -> None:
     """Park messages in all queues alike."""
-    each = messages // QUEUES
-    asyncio.run(stage.park([m for queue in range(QUEUES) for m in for_orders(each, queue)], b"x" * 1024))
+
+    async def send() -> None:
+        async with ServiceBusClient.from_connection_string(stage.secondary.connection_string) as client:
+            await park(client, messages, stage.queues)
+
+    asyncio.run(send())
 
 
 def told(name: str, messages: int, seconds: float) -> float:
@@ -69,7 +101,7 @@ def by_hand(primary: str, secondary: str, shares: Sequence[Share], transport: Tr
 
 def plain_processes(messages: int, transport: TransportName) -> float:
     """Measure two processes with five queues each."""
-    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool, pair(QUEUES, process=True) as stage:
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool, pair() as stage:
         for size in (WARM_UP, messages):
             fill(stage, size)
             shares = [Share(queue, 0, size // QUEUES) for queue in stage.queues]
@@ -104,7 +136,7 @@ def on_spark(master: str, messages: int, transport: TransportName) -> float:
             return time.perf_counter() - began
 
     seconds = 0.0
-    with pair(QUEUES, process=True) as stage:
+    with pair() as stage:
         for size in (WARM_UP, messages):
             fill(stage, size)
             seconds = asyncio.run(drain(stage))
@@ -115,7 +147,7 @@ def on_spark(master: str, messages: int, transport: TransportName) -> float:
 
 def nothing_to_do() -> float:
     """Measure the whole command with an empty backlog, the second time: Java has remembered its classes by then."""
-    with pair(QUEUES, process=True) as stage:
+    with pair() as stage:
         environment = {
             **os.environ,
             "PAIRBUS_PRIMARY_CONNECTION_STRING": stage.primary.connection_string,
@@ -136,7 +168,7 @@ def nothing_to_do() -> float:
 
 def by_best_loop(messages: int) -> float:
     """Measure the best that can be made of the SDK's own methods, in one process."""
-    with pair(QUEUES, process=True) as stage:
+    with pair() as stage:
         fill(stage, messages)
 
         async def move() -> float:

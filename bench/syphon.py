@@ -32,18 +32,18 @@ AT_ONCE = 200
 WANTED = 3.0
 
 
-async def fill(client: ServiceBusClient, messages: int) -> None:
-    """Park messages, encoded once and for all."""
+async def fill(client: ServiceBusClient, messages: int, queues: Sequence[str] = QUEUES) -> None:
+    """Park messages in all queues alike, encoded once and for all."""
     transport = SdkTransport(client)
-    for queue in QUEUES:
-        for start in range(0, messages // len(QUEUES), AT_ONCE):
+    for queue in queues:
+        for start in range(0, messages // len(queues), AT_ONCE):
             payloads = [
                 build_message(
                     BODY,
                     properties=Properties(message_id=f"{queue}-{number}"),
                     application_properties={PATH: "orders", "number": number},
                 )
-                for number in range(start, min(start + AT_ONCE, messages // len(QUEUES)))
+                for number in range(start, min(start + AT_ONCE, messages // len(queues)))
             ]
             await transport.send(queue, Outgoing(payloads))
     await transport.close()

@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.load import Login, consume, produce
+
 from pairbus.amqp import build_message
 from pairbus.amqp.message import encode_data_section
 from pairbus.amqp.sections import Properties
@@ -24,7 +26,6 @@ from pairbus.broker.config.options import BrokerConfig, NamespaceConfig, to_docu
 from pairbus.broker.config.topic_documents import SubscriptionConfig, TopicConfig
 from pairbus.broker.entities.settings import QueueSettings
 from pairbus.broker.filters import CorrelationFilter, Filter, Rule, SqlFilter
-from support.client import Client, Login, Producer, Worker
 
 WIDTH = 10
 MOST = 3.0
@@ -81,17 +82,12 @@ def message(**properties: object) -> bytes:
 
 async def send(server: Server, path: str, count: int, payload: Callable[[int], bytes]) -> None:
     """Send so many messages."""
-    client = await Client.connect(server.port, server.login)
-    numbers = iter(range(count))
-    await Producer(client, path, lambda: None if (n := next(numbers, None)) is None else payload(n)).finished
-    client.close()
+    await produce(server.port, server.login, path, map(payload, range(count)))
 
 
 async def complete(server: Server, paths: Sequence[str], count: int) -> None:
     """Receive and complete so many messages from each of the paths, all at once."""
-    client = await Client.connect(server.port, server.login)
-    await asyncio.gather(*(Worker(client, path, count).finished for path in paths))
-    client.close()
+    await asyncio.gather(*(consume(server.port, server.login, path, count) for path in paths))
 
 
 def through_queue(server: Server, count: int) -> None:

@@ -7,12 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.client import Client, ConnectionEndedError, Producer, Worker
+
 from pairbus.amqp import Message, build_message
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.message import encode_data_section
 from pairbus.broker.entities.message import SEQUENCE_NUMBER
 from pairbus.testing import EmbeddedBroker
-from support.client import Client, ConnectionEndedError, Producer, Worker
 
 ROUNDS = int(os.environ.get("PAIRBUS_KILLS", "200"))
 

@@ -8,13 +8,14 @@ import time
 from pathlib import Path
 from statistics import quantiles
 
+from tests.support.client import Client, Login
+
 from pairbus.amqp import build_message
 from pairbus.amqp.events import DispositionReceived, Event, FlowChanged
 from pairbus.amqp.message import encode_data_section
 from pairbus.amqp.performatives import Target
 from pairbus.broker.listen.waiting import PATIENCE
 from pairbus.testing import EmbeddedBroker, Endpoint
-from support.client import Client, Login
 
 COUNT = 2000
 PACE = 0.002

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from azure.servicebus.aio import ServiceBusClient
+from tests.support.peer import Peer
 
 from pairbus import SendAvailabilityPairedNamespaceOptions
 from pairbus.aio import MessagingFactory, NamespaceManager
@@ -14,7 +15,6 @@ from pairbus.amqp.message import build_message, encode_data_section
 from pairbus.core.options import TransportName
 from pairbus.links.transport import Outgoing, Transport
 from pairbus.syphon.transports import transport_to
-from support.peer import Peer
 
 HOUR = 3600.0
 MINUTE = 60.0

@@ -18,6 +18,7 @@ from tests.client.conftest import Play
 from tests.client.linking import outgoing, transport_on
 from tests.client.stage import Stage
 from tests.client.syphoning import until
+from tests.support.peer import Peer, stored
 
 import pairbus
 from pairbus.core.options import TransportName
@@ -25,7 +26,6 @@ from pairbus.errors import FactoryClosedError, FactoryForkedError, SendTimeoutEr
 from pairbus.links.sdk.links import Link, receiver_of, sender_to
 from pairbus.syphon.transports import TRANSPORTS
 from pairbus.testing import EmbeddedBroker
-from support.peer import Peer, stored
 
 
 def sockets() -> int:

@@ -24,6 +24,7 @@ from azure.servicebus.exceptions import (
     ServiceBusError,
     SessionCannotBeLockedError,
 )
+from tests.support.client import Login
 
 from pairbus.amqp import Message
 from pairbus.amqp.client.signing import sign
@@ -39,7 +40,6 @@ from pairbus.links.native.receiving import ANY_SESSION, ReceivingLink
 from pairbus.links.sdk.transport import SdkTransport
 from pairbus.syphon.transports import transport_to
 from pairbus.testing import EmbeddedBroker, Endpoint, QueueSettings, Right
-from support.client import Login
 
 SECONDS = 10.0
 BIG = "x" * 200_000

@@ -11,11 +11,11 @@ from azure.servicebus.exceptions import ServiceBusError
 from tests.client.conftest import Play
 from tests.client.stage import Stage, texts
 from tests.client.twins import Twin
+from tests.support.threaded import Threaded
 
 from pairbus.client.backlog_setup import MAX_DURATION
 from pairbus.errors import FactoryClosedError, FactoryFaultedError, PairingError, ReservedPropertyError
 from pairbus.testing import QueueSettings
-from support.threaded import Threaded
 
 UNPAIRED = {"pair": False}
 

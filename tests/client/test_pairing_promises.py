@@ -16,6 +16,8 @@ from azure.core.exceptions import ResourceNotFoundError
 from azure.servicebus import ServiceBusMessage
 from tests.client.conftest import Play
 from tests.client.stage import Stage, State, texts
+from tests.support.client import Login
+from tests.support.threaded import Threaded
 
 import pairbus
 from pairbus import aio
@@ -26,8 +28,6 @@ from pairbus.errors import FactoryClosedError, FactoryFaultedError, PairingError
 from pairbus.syphon.in_process import Syphon
 from pairbus.syphon.transports import transport_to
 from pairbus.testing import EmbeddedBroker, QueueSettings, Right
-from support.client import Login
-from support.threaded import Threaded
 
 UNPAIRED = {"pair": False}
 STALLED = 10.0

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from azure.servicebus import ServiceBusMessage
 from tests.client.linking import paired
+from tests.support import moved
+from tests.support.peer import Peer, Transfer, rejected
 
 from pairbus.aio import MessagingFactory
 from pairbus.amqp.performatives import ACCEPTED, DeliveryState
 from pairbus.core.health import State
 from pairbus.core.options import TransportName
-from support import moved
-from support.peer import Peer, Transfer, rejected
 
 CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
 INTERVAL = 60.0

@@ -14,6 +14,7 @@ from azure.servicebus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceB
 from azure.servicebus.exceptions import MessageAlreadySettled, ServiceBusError
 from tests.client.conftest import Play
 from tests.client.stage import Stage, State, texts
+from tests.support.threaded import Threaded
 
 from pairbus.client import receivers
 from pairbus.core.charging import transferred_bytes
@@ -22,7 +23,6 @@ from pairbus.core.ledger import Stage as At
 from pairbus.core.naming import namespace_label
 from pairbus.instrument.hooks import Instrument
 from pairbus.testing import QueueSettings
-from support.threaded import Threaded
 
 ALONE = {"pair": False}
 

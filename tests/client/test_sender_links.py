@@ -11,6 +11,8 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import MessageSizeExceededError
 from tests.client.linking import HOUR, MINUTE, paired
+from tests.support import moved
+from tests.support.peer import Asked, Peer, Transfer, rejected, text_of
 
 from pairbus.aio import MessageSender, MessagingFactory
 from pairbus.amqp.conditions import DETACH_FORCED
@@ -20,8 +22,6 @@ from pairbus.core.backoff import Backoff
 from pairbus.core.health import State
 from pairbus.core.options import TransportName
 from pairbus.links.native.lane import AT_ONCE
-from support import moved
-from support.peer import Asked, Peer, Transfer, rejected, text_of
 
 LATER = datetime(2044, 1, 2, 3, 4, 5, tzinfo=UTC)
 SECONDS = 15.0

@@ -19,6 +19,8 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 from tests.client.linking import HOUR, MINUTE, outgoing, transport_on
+from tests.support import moved
+from tests.support.peer import LOCK_LOST, Asked, Peer, Settled, Transfer, rejected, stored
 
 from pairbus.amqp.conditions import DETACH_FORCED
 from pairbus.amqp.message import build_message, encode_data_section
@@ -27,8 +29,6 @@ from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.core.options import TransportName
 from pairbus.core.routing import DeadLetter, DeadLetterReason
 from pairbus.links.transport import Received, Settlement, Transport
-from support import moved
-from support.peer import LOCK_LOST, Asked, Peer, Settled, Transfer, rejected, stored
 
 QUEUE = "contoso/x-servicebus-transfer/0"
 SECONDS = 15.0

@@ -4,9 +4,10 @@
 
 from typing import Any, cast
 
+from tests.support.threaded import Threaded
+
 import pairbus
 from pairbus import aio
-from support.threaded import Threaded
 
 KINDS = ("aio", "sync", "aio-native", "sync-native")
 RETRYING = ("aio-retrying", "sync-retrying")

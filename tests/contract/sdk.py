@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import azure.servicebus as sync_sdk
 from azure.servicebus import aio as aio_sdk
+from tests.support.threaded import Threaded
 
 import pairbus
 from pairbus import aio as pairbus_aio
-from support.threaded import Threaded
 
 
 class Sdk:

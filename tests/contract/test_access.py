@@ -13,6 +13,8 @@ from http.client import HTTPConnection
 from typing import Final
 
 import pytest
+from tests.support.caller import Caller, refused
+from tests.support.client import Login
 
 from pairbus.amqp import build_message
 from pairbus.amqp.message import encode_value_section
@@ -23,8 +25,6 @@ from pairbus.broker.access.policies import Right
 from pairbus.broker.access.tokens import sign
 from pairbus.broker.entities.message import SCHEDULED_TIME
 from pairbus.testing import EmbeddedBroker, QueueSettings
-from support.caller import Caller, refused
-from support.client import Login
 
 TARGET: Final = "shop/Orders"
 OTHER: Final = "shop/bills"

@@ -8,6 +8,8 @@ from typing import TypeAlias
 
 import pytest
 from tests.contract.lab import Clock
+from tests.support.caller import Caller, RefusedByBrokerError, refused
+from tests.support.client import ConnectionEndedError, Login
 
 from pairbus.amqp import SaslClient, build_message
 from pairbus.amqp.events import Closed, Event
@@ -16,8 +18,6 @@ from pairbus.amqp.message import encode_value_section
 from pairbus.amqp.performatives import Accepted, Target
 from pairbus.broker.access.tokens import sign
 from pairbus.testing import EmbeddedBroker, QueueSettings, Right
-from support.caller import Caller, RefusedByBrokerError, refused
-from support.client import ConnectionEndedError, Login
 
 ORDERS = "sb://localhost/orders"
 DENIED = "amqp:unauthorized-access"
@@ -215,7 +215,7 @@ def test_a_policy_and_its_key_log_in_by_themselves() -> None:
 @pytest.mark.parametrize("mechanism", ["ANONYMOUS", "MSSBCBS", "EXTERNAL"])
 def test_other_mechanisms_show_nothing(monkeypatch: pytest.MonkeyPatch, mechanism: str) -> None:
     async def scenario(bench: Bench) -> None:
-        monkeypatch.setattr("support.client.SaslClient", lambda: SaslClient(mechanism))
+        monkeypatch.setattr("tests.support.client.SaslClient", lambda: SaslClient(mechanism))
         caller = await bench.caller()
         assert await refused(lambda: caller.sender("orders")) == DENIED
         assert await caller.put_token(ORDERS, bench.token(60)) == (202, "Accepted")

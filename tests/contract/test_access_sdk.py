@@ -17,13 +17,13 @@ from azure.servicebus.exceptions import (
 )
 from tests.contract.lab import Clock, bodies, receive, send
 from tests.contract.sdk import Sdk
+from tests.support.client import Login
 
 from pairbus.broker.access.tokens import sign
 from pairbus.broker.config.options import from_file
 from pairbus.broker.store.base import StoreError
 from pairbus.errors import OptionError, PairbusError
 from pairbus.testing import EmbeddedBroker, Policy, QueueSettings, Right
-from support.client import Login
 
 
 @pytest.fixture(params=["sync", "aio"])

@@ -8,6 +8,8 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusConnectionError
 from tests.contract.conftest import Run
 from tests.contract.lab import Clock, Lab, bodies, one, receive, send
+from tests.support.caller import Caller
+from tests.support.client import Login
 
 from pairbus.amqp import build_message
 from pairbus.amqp.events import DeliveriesReceived
@@ -15,8 +17,6 @@ from pairbus.amqp.link import LinkState
 from pairbus.amqp.message import encode_value_section
 from pairbus.amqp.performatives import Accepted
 from pairbus.testing import EmbeddedBroker, QueueSettings
-from support.caller import Caller
-from support.client import Login
 
 MINUTE = 60
 ALMOST = 10 * MINUTE - 5

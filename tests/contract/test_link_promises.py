@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from tests.contract.lab import Clock
+from tests.support.caller import Caller, RefusedByBrokerError
+from tests.support.client import Login
 
 from pairbus.amqp import ReceiverLink, SenderLink, build_message
 from pairbus.amqp.events import Delivery, DispositionReceived, FlowChanged
@@ -29,8 +31,6 @@ from pairbus.broker.nodes.sending import CREDIT
 from pairbus.broker.store.base import Journal
 from pairbus.broker.store.writing import JournalWriter
 from pairbus.testing import EmbeddedBroker, QueueSettings
-from support.caller import Caller, RefusedByBrokerError
-from support.client import Login
 
 LOCK_LOST = "com.microsoft:message-lock-lost"
 SESSION_LOST = "com.microsoft:session-lock-lost"

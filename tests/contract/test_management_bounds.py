@@ -10,14 +10,14 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError, ServiceBusQuotaExceededError
 from tests.contract.lab import Clock
+from tests.support.caller import Caller, RefusedByBrokerError
+from tests.support.client import Login
 
 from pairbus.amqp import Message, build_message
 from pairbus.amqp.message import encode_data_section
 from pairbus.amqp.types import Array, Int, Timestamp, ULong
 from pairbus.broker.nodes.management import ANSWER_BYTES, LONG, MOST_LISTED, MOST_PEEKED, MOST_RECEIVED
 from pairbus.testing import EmbeddedBroker, QueueSettings
-from support.caller import Caller, RefusedByBrokerError
-from support.client import Login
 
 BAD = "com.microsoft:argument-error"
 Scenario = Callable[[Caller], Awaitable[None]]

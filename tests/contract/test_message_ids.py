@@ -13,13 +13,13 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 from tests.contract.conftest import Run, play
 from tests.contract.lab import Lab, bodies, one, peek, receive, send
 from tests.contract.sdk import Sdk
+from tests.support.caller import Caller
+from tests.support.client import Login
 
 from pairbus.amqp import Message, build_message
 from pairbus.amqp.message import encode_data_section
 from pairbus.amqp.sections import Properties
 from pairbus.testing import EmbeddedBroker, QueueSettings
-from support.caller import Caller
-from support.client import Login
 
 LOCK_TOKEN = b"x-opt-lock-token"
 

@@ -2,12 +2,13 @@
 
 import asyncio
 
+from tests.support.client import Client, Worker
+
 from pairbus.amqp import ConnectionOptions, SenderLink, SentDelivery, build_message
 from pairbus.amqp.events import DeliveriesReceived, DispositionReceived, Event, FlowChanged, LinkAttached
 from pairbus.amqp.message import build_batch, encode_data_section
 from pairbus.amqp.performatives import BATCH_FORMAT, DeliveryState, Source, Target
 from pairbus.testing import EmbeddedBroker
-from support.client import Client, Worker
 
 LIMIT = 256 * 1024
 

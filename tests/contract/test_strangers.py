@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tests.support.client import Client
 
 from pairbus.amqp import build_message
 from pairbus.amqp.events import DeliveriesReceived, Event
@@ -18,7 +19,6 @@ from pairbus.amqp.performatives import Source, Target
 from pairbus.amqp.sections import Properties
 from pairbus.broker.listen.connection import CBS_BYTES
 from pairbus.testing import EmbeddedBroker
-from support.client import Client
 
 STRANGERS = 300
 MEGABYTE = 1024 * 1024

@@ -5,9 +5,9 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from tests.support.client import Login
 
 from pairbus.testing import EmbeddedBroker
-from support.client import Login
 
 proton: Any = pytest.importorskip("proton", reason="python-qpid-proton is not installed: make interop")
 utils: Any = pytest.importorskip("proton.utils")

@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from bench.duckdb_tables import Duck
+from bench.generated_ledgers import World
 from pyspark.sql import SparkSession
 from tests.spark.rows import NOON, PLAN, record, rows, turn, write
-from tests.support.duck import Duck
-from tests.support.ledgers import World
 
 from pairbus.core.ledger import Kind, Record, Stage
 from pairbus.core.pricing import Plan, Tier

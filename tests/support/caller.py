@@ -5,6 +5,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any, Final, Self, TypeVar
 
+from tests.support.client import Client, ConnectionEndedError, Login
+
 from pairbus.amqp import Message, ReceiverLink, SenderLink, build_message
 from pairbus.amqp.events import (
     Closed,
@@ -20,7 +22,6 @@ from pairbus.amqp.message import encode_value_section
 from pairbus.amqp.performatives import ACCEPTED, SETTLE_SECOND, DeliveryState, Source, Target
 from pairbus.amqp.sections import Properties
 from pairbus.amqp.types import Described, Symbol, ULong, Value
-from support.client import Client, ConnectionEndedError, Login
 
 SAS: Final = "servicebus.windows.net:sastoken"
 DEADLINE: Final = 15.0

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from tests.support.virtual import BEGINNING, monotonic, utc
+
 from pairbus.amqp.message import Message, build_message, encode_data_section
 from pairbus.amqp.sections import Header, Properties
 from pairbus.amqp.types import Symbol, Timestamp
@@ -19,7 +21,6 @@ from pairbus.core.routing import DeadLetter
 from pairbus.core.verdict import ErrorFacts, facts_of
 from pairbus.links.transport import Answers, Outgoing, Received, Settlement
 from pairbus.messages.encoded_labels import read
-from support.virtual import BEGINNING, monotonic, utc
 
 LOCK_SECONDS = 60.0
 

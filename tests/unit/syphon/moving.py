@@ -8,13 +8,14 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
+from tests.support.namespaces import Line, Namespace
+from tests.support.virtual import monotonic, run, utc
+
 from pairbus.core.backoff import Backoff
 from pairbus.core.ledger import Kind, Outcome, Record
 from pairbus.core.routing import Destinations
 from pairbus.instrument.hooks import Instrument
 from pairbus.syphon.mover import Mover, Pace
-from support.namespaces import Line, Namespace
-from support.virtual import monotonic, run, utc
 
 QUEUE = "contoso/x-servicebus-transfer/0"
 

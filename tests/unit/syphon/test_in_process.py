@@ -9,6 +9,8 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.support.namespaces import Line, Namespace
+from tests.support.virtual import monotonic, run, utc
 
 from pairbus.core.ledger import Kind, Record, Stage
 from pairbus.core.naming import backlog_paths
@@ -16,8 +18,6 @@ from pairbus.core.verdict import facts_of
 from pairbus.instrument.hooks import Instrument
 from pairbus.syphon.in_process import LAST_BURSTS, Syphon
 from pairbus.syphon.mover import Pace
-from support.namespaces import Line, Namespace
-from support.virtual import monotonic, run, utc
 
 QUEUES = backlog_paths("contoso.servicebus.windows.net", 10)
 DAY = 24 * 3600.0

@@ -9,6 +9,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.support.namespaces import LOCK_SECONDS, Line, MessageLockLostError
+from tests.support.virtual import BEGINNING, monotonic, run
 from tests.unit.syphon.moving import (
     QUEUE,
     Bench,
@@ -24,8 +26,6 @@ from pairbus.core.envelope import PATH, TIME_TO_LIVE, Label
 from pairbus.core.ledger import Kind, Outcome, Record, Stage
 from pairbus.core.routing import DeadLetterReason, WaitReason
 from pairbus.instrument.hooks import Instrument, Span, Started
-from support.namespaces import LOCK_SECONDS, Line, MessageLockLostError
-from support.virtual import BEGINNING, monotonic, run
 
 
 @scene

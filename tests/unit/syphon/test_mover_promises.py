@@ -9,13 +9,13 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
+from tests.support.namespaces import LOCK_SECONDS, MessageLockLostError
+from tests.support.virtual import run
 from tests.unit.syphon.moving import QUEUE, Bench, ServiceBusConnectionError, scene
 
 from pairbus.core.ledger import Kind, Outcome, Record
 from pairbus.instrument.hooks import Instrument
 from pairbus.links.transport import Outgoing
-from support.namespaces import LOCK_SECONDS, MessageLockLostError
-from support.virtual import run
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1.0], ids=["in the same instant", "a second later"])
@@ -75,7 +75,7 @@ async def test_a_burst_that_is_cancelled_between_send_and_complete_is_not_sent_a
 
 
 def test_y4_locks_are_renewed_at_a_third_of_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("support.namespaces.LOCK_SECONDS", 30.0)
+    monkeypatch.setattr("tests.support.namespaces.LOCK_SECONDS", 30.0)
 
     async def play() -> None:
         bench = Bench()

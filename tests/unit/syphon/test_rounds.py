@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
+from tests.support.virtual import run
 
 from pairbus.core.routing import WaitReason
 from pairbus.core.slots import Share
@@ -13,7 +14,6 @@ from pairbus.syphon.depths import Depths
 from pairbus.syphon.reconciliation import Report, Tally
 from pairbus.syphon.rounds import IDLE_QUOTA, LOCK_PATIENCE, QUOTA, ROUNDS_FAILED, Drain
 from pairbus.syphon.worker import Orders
-from support.virtual import run
 
 
 class Queues(Depths):

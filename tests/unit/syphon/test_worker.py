@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Callable
 
+from tests.support.namespaces import Line, Namespace
+from tests.support.virtual import run
+
 from pairbus.core.slots import Share
 from pairbus.syphon.accounts import Accounts, Entry
 from pairbus.syphon.worker import Carrier, Orders
-from support.namespaces import Line, Namespace
-from support.virtual import run
 
 
 class ServiceBusConnectionError(Exception):

@@ -5,6 +5,7 @@ import datetime as dt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.filters import BODY, ENQUEUED, GUID, facts_of
 
 from pairbus.amqp.encoder import encode_map
 from pairbus.amqp.message import KEEP, Message, build_message, encode_value_section
@@ -13,7 +14,6 @@ from pairbus.amqp.types import Byte, Described, Float, Int, Symbol, Timestamp, U
 from pairbus.broker.entities.message import read_incoming
 from pairbus.broker.filters import EvaluationError, Facts, Rule, SqlAction, SqlFilter, apply_action, changes_of
 from pairbus.broker.filters.values import Value
-from support.filters import BODY, ENQUEUED, GUID, facts_of
 
 NOON = Timestamp.of(dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC))
 HOUR = Described(Symbol("com.microsoft:timespan"), 36_000_000_000)

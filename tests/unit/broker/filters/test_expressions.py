@@ -4,12 +4,12 @@ import datetime as dt
 from collections.abc import Iterator
 
 import pytest
+from tests.support.filters import ENQUEUED, GUID, facts_of
 
 from pairbus.amqp.sections import Header, Properties
 from pairbus.amqp.types import Byte, Decimal128, Described, Float, Int, Symbol, Timestamp, ULong
 from pairbus.broker.filters import EvaluationError, Facts, SqlFilter
 from pairbus.broker.filters.values import Value
-from support.filters import ENQUEUED, GUID, facts_of
 
 NOON = Timestamp.of(dt.datetime(2024, 2, 29, 12, tzinfo=dt.UTC))
 

@@ -5,10 +5,10 @@ from functools import cache
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.filters import facts_of
 
 from pairbus.broker.filters import EvaluationError, SqlFilter
 from pairbus.broker.filters.like import compile_like
-from support.filters import facts_of
 
 
 def matches_by_definition(pattern: str, text: str) -> bool:

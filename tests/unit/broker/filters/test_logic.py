@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.filters import facts_of
 
 from pairbus.broker.filters import EvaluationError, SqlFilter
-from support.filters import facts_of
 
 Value: TypeAlias = Any
 Node: TypeAlias = tuple[Any, ...]

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from tests.support.filters import BODY, facts_of
 
 from pairbus.amqp.conditions import AmqpError
 from pairbus.amqp.message import Message, build_message
@@ -22,7 +23,6 @@ from pairbus.broker.filters import (
     TrueFilter,
 )
 from pairbus.broker.filters.values import Value
-from support.filters import BODY, facts_of
 
 # --- by index as by trying each -------------------------------------------------------------------------------------
 

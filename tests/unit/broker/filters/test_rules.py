@@ -6,6 +6,7 @@ import uuid
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.filters import GUID, facts_of
 
 from pairbus.amqp.sections import Properties
 from pairbus.amqp.types import Described, Int, Symbol, Timestamp
@@ -24,7 +25,6 @@ from pairbus.broker.filters import (
 )
 from pairbus.broker.filters.values import Value
 from pairbus.broker.refusals import ARGUMENT_ERROR, RefusedError
-from support.filters import GUID, facts_of
 
 # --- names and limits -----------------------------------------------------------------------------------------------
 

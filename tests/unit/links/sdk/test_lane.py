@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusMessage
+from tests.support import moved
 
 from pairbus.core.ledger import Kind, Stage
 from pairbus.core.verdict import Cause, ErrorFacts
@@ -14,7 +15,6 @@ from pairbus.links.deadlines import AbandonedError, Chores
 from pairbus.links.sdk import lane as module
 from pairbus.links.sdk.lane import Lane
 from pairbus.links.submission import Submission
-from support import moved
 
 FOREVER = 1000.0
 UNHEARD: list[ErrorFacts | None] = []
