@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pairbus.errors import TablesError
-from pairbus.spark.tables.journal import JOURNAL, MANIFEST, Change, Contents, Journal
+from pairbus.spark.tables.journal import JOURNAL, MANIFEST, Change, Journal
 from pairbus.spark.tables.lock import directory_lock
 
 STAGING = ".staging-1"
@@ -44,11 +44,11 @@ class Disk:
     def names(self, pattern: str) -> list[str]:
         return sorted(glob(pattern))  # noqa: PTH207 (the pattern begins with the path)
 
-    def contents(self, path: str) -> Contents | None:
+    def contents(self, path: str) -> tuple[int, int] | None:
         if not Path(path).exists():
             return None
         files = _files(Path(path))
-        return Contents(len(files), sum(file.stat().st_size for file in files))
+        return len(files), sum(file.stat().st_size for file in files)
 
     def delete(self, path: str) -> None:
         place = Path(path)

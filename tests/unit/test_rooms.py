@@ -54,6 +54,30 @@ def test_only_messages_and_the_broker_spell_the_names_of_annotations() -> None:
     assert all(name.startswith(("messages/annotations.py", "broker/")) for name in spelled), spelled
 
 
+IMPORT_EACH_FIRST = """
+import importlib, sys
+for name in sys.argv[1:]:
+    for loaded in [each for each in sys.modules if each == "pairbus" or each.startswith("pairbus.")]:
+        del sys.modules[loaded]
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        print(f"{name}: {error}")
+"""
+
+
+def test_every_module_can_be_the_first_one_that_is_imported() -> None:
+    """Which one is first depends on the command, so a circle shows only in some of them."""
+    names = [
+        ".".join(("pairbus", *module.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+        for module in sorted(SOURCE.rglob("*.py"))
+        if module.name != "__main__.py"
+    ]
+    command = [sys.executable, "-c", IMPORT_EACH_FIRST, *names]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
 def test_a_stale_diagram_is_noticed_and_drawn_anew(tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     shutil.copytree(SOURCE.parents[1] / "docs", docs)

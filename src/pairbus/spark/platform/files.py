@@ -12,7 +12,6 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from pairbus.errors import LedgerError, TablesError
-from pairbus.spark.tables.journal import Contents
 
 SUFFIX = ".jsonl"
 _IN_A_DIRECTORY: Final = (f"*{SUFFIX}", f"*{SUFFIX}.gz")
@@ -68,12 +67,12 @@ class Files:
         """Tell whether there is something."""
         return bool(self._of(path).exists(self._path(path)))
 
-    def contents(self, path: str) -> Contents | None:
-        """Return what is in it; None: it is not there."""
+    def contents(self, path: str) -> tuple[int, int] | None:
+        """Return how many files and bytes are in it and below it; None: it is not there."""
         if not self.exists(path):
             return None
         summary = self._of(path).getContentSummary(self._path(path))
-        return Contents(int(summary.getFileCount()), int(summary.getLength()))
+        return int(summary.getFileCount()), int(summary.getLength())
 
     def local(self, path: str) -> Path | None:
         """Return where it is on this machine; None: it is on a cluster or in a store."""

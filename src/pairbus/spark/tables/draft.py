@@ -148,7 +148,7 @@ class Draft:
         return [path for path in sorted(paths) if self._files.exists(path)]
 
     def _are_few(self, paths: Iterable[str]) -> bool:
-        return sum(each.bytes for path in paths if (each := self._files.contents(path))) <= self._few_bytes
+        return sum(contents[1] for path in paths if (contents := self._files.contents(path))) <= self._few_bytes
 
     def _parts_in(self, directory: str) -> list[tuple[str, str]]:
         names = self._files.names(f"{directory}/{BRONZE.name}/date=*/source=*")

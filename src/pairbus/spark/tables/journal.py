@@ -27,7 +27,7 @@ import json
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from pairbus.errors import TablesError
 
@@ -38,13 +38,6 @@ _OLD_STAGING: Final = ".new"
 """Where versions before 2 staged."""
 
 
-class Contents(NamedTuple):
-    """What a directory holds, with all that is in it."""
-
-    files: int
-    bytes: int
-
-
 class FileSteps(Protocol):
     """The steps of which a swap consists; paths are the file system's."""
 
@@ -52,8 +45,8 @@ class FileSteps(Protocol):
         """Return the paths that a pattern matches."""
         ...
 
-    def contents(self, path: str) -> Contents | None:
-        """Return what is in a directory; None: there is none."""
+    def contents(self, path: str) -> tuple[int, int] | None:
+        """Return how many files and bytes are in a directory and below it; None: there is none."""
         ...
 
     def delete(self, path: str) -> None:
@@ -146,7 +139,7 @@ class Journal:
 
     def _swap(self, change: Change, staging: str) -> None:
         staged, place = f"{staging}/{change.partition}", f"{self._out}/{change.partition}"
-        wanted = Contents(change.files, change.bytes)
+        wanted = (change.files, change.bytes)
         if not change.files:
             self._files.delete(place)
         elif self._files.contents(staged) == wanted:
