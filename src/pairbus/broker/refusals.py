@@ -53,6 +53,10 @@ Answer: TypeAlias = Callable[[RefusedError | None], None]
 """Called with None when something is done and durable, or with the refusal."""
 
 
+def no_answer(_refused: RefusedError | None) -> None:
+    """Be the :data:`Answer` of what no client waits for."""
+
+
 def not_found(path: str) -> RefusedError:
     """There is no such entity."""
     return RefusedError(NOT_FOUND, f"The messaging entity '{path}' could not be found.")

@@ -1,12 +1,11 @@
-"""Links between two of our connections: attaching, credit, drain, windows, many frames, ranges of outcomes, the end."""
+"""Links between two of our connections: attaching, credit, drain, windows, many frames."""
 
 import random
-from collections.abc import Iterable
-from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.amqp.linking import attach, deliveries, frames_of, frames_with, options
 
 from pairbus.amqp.composites import decode_one, encode_composite
 from pairbus.amqp.conditions import (
@@ -15,7 +14,6 @@ from pairbus.amqp.conditions import (
     MESSAGE_SIZE_EXCEEDED,
     NOT_ALLOWED,
     NOT_FOUND,
-    RESOURCE_LIMIT_EXCEEDED,
     TRANSFER_LIMIT_EXCEEDED,
     AmqpError,
 )
@@ -24,31 +22,25 @@ from pairbus.amqp.events import (
     Closed,
     DeliveriesReceived,
     Delivery,
-    DispositionReceived,
-    Event,
     FlowChanged,
     LinkAttached,
     LinkDetached,
     LinkRequested,
-    SessionEnded,
     WindowOpened,
 )
-from pairbus.amqp.frames import AMQP_HEADER, FrameSplitter, frame
+from pairbus.amqp.frames import AMQP_HEADER, frame
 from pairbus.amqp.link import LinkState
 from pairbus.amqp.loopback import Loopback
-from pairbus.amqp.options import ConnectionOptions
 from pairbus.amqp.performatives import (
     ACCEPTED,
     BATCH_FORMAT,
     RECEIVER,
-    RELEASED,
     SENDER,
     SETTLE_SECOND,
     SETTLE_UNSETTLED,
     Attach,
     Begin,
     Detach,
-    Disposition,
     Error,
     Flow,
     Modified,
@@ -58,71 +50,8 @@ from pairbus.amqp.performatives import (
     Target,
     Transfer,
 )
-from pairbus.amqp.receiver import ReceiverLink
 from pairbus.amqp.sender import SenderLink
 from pairbus.amqp.types import Described, Symbol
-
-
-@dataclass
-class Pair:
-    """A client's two links and the server's ends of them."""
-
-    loop: Loopback
-    sender: SenderLink
-    receiver: ReceiverLink
-    incoming: ReceiverLink
-    outgoing: SenderLink
-
-
-def options(name: str, **more: object) -> ConnectionOptions:
-    return ConnectionOptions(name, trusted=True, **more)  # type: ignore[arg-type]
-
-
-def attach(
-    client: ConnectionOptions | None = None, server: ConnectionOptions | None = None, seed: int | None = None
-) -> Pair:
-    chance = random.Random(seed)
-
-    def cut(data: bytes) -> Iterable[bytes]:
-        while data and seed is not None:
-            size = chance.choice((1, 3, 20, 600, 100_000))
-            yield data[:size]
-            data = data[size:]
-        yield data
-
-    loop = Loopback(
-        Connection(Side.CLIENT, client or options("c")), Connection(Side.SERVER, server or options("s")), cut
-    )
-    loop.exchange()
-    session = loop.client.begin()
-    sender = session.attach_sender("in", Target("q"))
-    receiver = session.attach_receiver("out", Source("q"), rcv_settle_mode=SETTLE_SECOND)
-    links = [event.link for event in loop.take()[1] if isinstance(event, LinkRequested)]
-    for link in links:
-        link.accept()
-    assert [type(event) for event in loop.take()[0]] == [LinkAttached, LinkAttached]
-    incoming, outgoing = links
-    assert isinstance(incoming, ReceiverLink)
-    assert isinstance(outgoing, SenderLink)
-    return Pair(loop, sender, receiver, incoming, outgoing)
-
-
-def deliveries(events: list[Event]) -> list[Delivery]:
-    return [each for event in events if isinstance(event, DeliveriesReceived) for each in event.deliveries]
-
-
-def dispositions(events: list[Event]) -> list[DispositionReceived]:
-    return [event for event in events if isinstance(event, DispositionReceived)]
-
-
-def frames_of(data: bytes) -> list[bytes]:
-    splitter = FrameSplitter(1 << 30)
-    splitter.feed(data)
-    found: list[bytes] = []
-    while (extent := splitter.next_frame()) is not None:
-        found.append(data[extent[2] : extent[3]])
-    return found
-
 
 # --- attaching -------------------------------------------------------------------------------------------------------
 
@@ -201,7 +130,7 @@ def test_credit_that_comes_before_the_answer_counts_after_it() -> None:
     server = Connection(Side.SERVER, options("s"))
     asked = Attach("l", 7, RECEIVER, source=Source("q"), target=Target())
     events = server.receive_data(
-        AMQP_HEADER + _frames(Open("c"), Begin(None, 0, 100, 100), asked, Flow(None, 100, 0, 100, 7, 0, 5)), 0.0
+        AMQP_HEADER + frames_with(Open("c"), Begin(None, 0, 100, 100), asked, Flow(None, 100, 0, 100, 7, 0, 5)), 0.0
     )
     (link,) = [event.link for event in events if isinstance(event, LinkRequested)]
     assert isinstance(link, SenderLink)
@@ -211,10 +140,6 @@ def test_credit_that_comes_before_the_answer_counts_after_it() -> None:
     link.accept()
     link.send(b"now", b"tag")
     assert link.credit == 4
-
-
-def _frames(*performatives: Open | Begin | Attach | Flow | Transfer | Disposition | Detach) -> bytes:
-    return b"".join(frame(0, encode_composite(each)) for each in performatives)
 
 
 def test_two_links_of_one_name_cannot_be_attached_at_once_in_one_direction() -> None:
@@ -293,7 +218,7 @@ def test_an_echo_is_answered_with_the_flow_state_once() -> None:
     assert [type(event) for event in told] == [FlowChanged]
     assert pair.receiver.credit == 3
     server = pair.loop.server
-    assert server.receive_data(_frames(Flow(1, 100, 1, 100, echo=True)), 0.0) == []
+    assert server.receive_data(frames_with(Flow(1, 100, 1, 100, echo=True)), 0.0) == []
     (answer,) = frames_of(server.data_to_send())
     flow = decode_one(Flow, answer)
     assert (flow.handle, flow.incoming_window, flow.echo) == (None, 5000, False)
@@ -426,12 +351,12 @@ def test_an_aborted_delivery_is_forgotten() -> None:
     pair = attach()
     pair.incoming.grant(5)
     server = pair.loop.server
-    parts = _frames(Transfer(0, 1, b"t", more=True)) + _frames(Transfer(0, aborted=True))
-    assert server.receive_data(parts + _frames(Transfer(0, 2, b"u", 0, settled=True)), 0.0) == [
+    parts = frames_with(Transfer(0, 1, b"t", more=True)) + frames_with(Transfer(0, aborted=True))
+    assert server.receive_data(parts + frames_with(Transfer(0, 2, b"u", 0, settled=True)), 0.0) == [
         DeliveriesReceived(pair.incoming, [Delivery(2, b"u", 0, settled=True, payload=b"")])
     ]
     assert pair.incoming.credit == 3
-    assert server.receive_data(_frames(Transfer(0, 3, b"v", aborted=True)), 0.0) == []
+    assert server.receive_data(frames_with(Transfer(0, 3, b"v", aborted=True)), 0.0) == []
 
 
 @pytest.mark.parametrize(
@@ -444,7 +369,7 @@ def test_an_aborted_delivery_is_forgotten() -> None:
 )
 def test_a_delivery_that_makes_no_sense_closes_the_connection(transfers: list[Transfer], condition: Symbol) -> None:
     pair = attach()
-    closed = pair.loop.server.receive_data(_frames(*transfers), 0.0)[-1]
+    closed = pair.loop.server.receive_data(frames_with(*transfers), 0.0)[-1]
     assert isinstance(closed, Closed)
     assert closed.error is not None
     assert closed.error.condition == condition
@@ -473,212 +398,3 @@ def test_a_tag_of_more_than_32_bytes_is_refused() -> None:
     pair.loop.exchange()
     with pytest.raises(ValueError, match="32"):
         pair.outgoing.send(b"", b"x" * 33)
-
-
-# --- outcomes --------------------------------------------------------------------------------------------------------
-
-
-def test_outcomes_of_neighbours_go_out_as_one_range() -> None:
-    pair = attach()
-    pair.incoming.grant(10)
-    pair.loop.take()
-    for number in range(6):
-        pair.sender.send(b"", b"%d" % number, context=number)
-    received = deliveries(pair.loop.take()[1])
-    rejected = Rejected(Error(NOT_FOUND, "no"))
-    for index, outcome in ((0, ACCEPTED), (1, ACCEPTED), (2, ACCEPTED), (3, rejected), (5, ACCEPTED)):
-        pair.incoming.settle(received[index], outcome)
-    told = dispositions(pair.loop.take()[0])
-    assert [(d.first, d.last, d.state, d.settled, d.role) for d in told] == [
-        (1, 3, ACCEPTED, True, RECEIVER),
-        (4, 4, rejected, True, RECEIVER),
-        (6, 6, ACCEPTED, True, RECEIVER),
-    ]
-    assert [[s.context for s in d.deliveries] for d in told] == [[0, 1, 2], [3], [5]]
-    assert list(pair.sender.session.sent) == [5]
-
-
-def test_equal_outcomes_that_are_not_the_same_object_make_a_range_too() -> None:
-    pair = attach()
-    pair.incoming.grant(2)
-    pair.loop.take()
-    pair.sender.send(b"", b"1")
-    pair.sender.send(b"", b"2")
-    for delivery in deliveries(pair.loop.take()[1]):
-        pair.incoming.settle(delivery, Rejected(Error(NOT_FOUND, "x" * 300)))
-    (told,) = dispositions(pair.loop.take()[0])
-    assert (told.first, told.last, told.state) == (1, 2, Rejected(Error(NOT_FOUND, "x" * 300)))
-
-
-def test_a_receiver_that_settles_second_hears_the_outcome_that_was_applied() -> None:
-    pair = attach()
-    pair.receiver.grant(2)
-    pair.loop.take()
-    pair.outgoing.send(b"1", b"tag-1", context="one")
-    pair.outgoing.send(b"2", b"tag-2", context="two")
-    for delivery in deliveries(pair.loop.take()[0]):
-        pair.receiver.settle(delivery, Modified(delivery_failed=True), settled=False)
-    (told,) = dispositions(pair.loop.take()[1])
-    assert (told.settled, told.state) == (False, Modified(delivery_failed=True))
-    assert [(sent.tag, sent.context) for sent in told.deliveries] == [(b"tag-1", "one"), (b"tag-2", "two")]
-    assert len(pair.outgoing.session.sent) == 2
-    for sent in told.deliveries:
-        sent.link.settle(sent, told.state)
-    (echo,) = dispositions(pair.loop.take()[0])
-    assert (echo.role, echo.first, echo.last, echo.settled) == (SENDER, 1, 2, True)
-    assert not pair.outgoing.session.sent
-
-
-@pytest.mark.parametrize("outcome", [None, RELEASED, ACCEPTED, Described(Symbol("own"), ["x"])])
-def test_every_kind_of_outcome_is_carried(outcome: Described | None) -> None:
-    pair = attach()
-    pair.incoming.grant(1)
-    pair.loop.take()
-    pair.sender.send(b"", b"1")
-    pair.incoming.settle(deliveries(pair.loop.take()[1])[0], outcome, settled=False)
-    (told,) = dispositions(pair.loop.take()[0])
-    assert (told.state, told.settled) == (outcome, False)
-
-
-@given(
-    st.sets(st.integers(0, 30), max_size=20),
-    st.integers(0, 40),
-    st.sampled_from([0, 1, 5, 40, 1 << 20, (1 << 31) - 1]),
-    st.sampled_from([1, (1 << 32) - 15]),
-)
-@settings(deadline=None)
-def test_a_range_of_any_size_finds_what_is_unsettled_and_costs_no_more(
-    settled: set[int], first: int, span: int, origin: int
-) -> None:
-    """Also across the point where ids begin again at 0."""
-    pair = attach()
-    pair.receiver.grant(31)
-    pair.loop.take()
-    session = pair.outgoing.session
-    session.next_delivery_id = origin
-    ids = [pair.outgoing.send(b"", b"") for _ in range(31)]
-    for index in settled:
-        session.settle(ids[index], ACCEPTED, role=SENDER)
-    start = (origin + first) & 0xFFFFFFFF
-    frames = _frames(Disposition(RECEIVER, start, (start + span) & 0xFFFFFFFF, settled=True, state=ACCEPTED))
-    (told,) = dispositions(pair.loop.server.receive_data(frames, 0.0))
-    expected = {index for index in range(31) if first <= index <= first + span} - settled
-    assert {delivery.delivery_id for delivery in told.deliveries} == {ids[index] for index in expected}
-    assert len(session.sent) == 31 - len(expected | settled)
-
-
-# --- the end ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_detach_from_either_side_ends_the_link_once_on_both() -> None:
-    pair = attach()
-    pair.sender.detach()
-    pair.outgoing.detach(Error(NOT_FOUND), closed=False)
-    told_client, told_server = pair.loop.take()
-    assert told_server == [
-        LinkDetached(pair.incoming, None, closed=True, by_peer=True),
-        LinkDetached(pair.outgoing, None, closed=False, by_peer=True),
-    ]
-    assert sorted((e.link.name, e.closed, e.error) for e in told_client if isinstance(e, LinkDetached)) == [
-        ("in", True, None),
-        ("out", False, Error(NOT_FOUND)),
-    ]
-    pair.sender.detach()
-    pair.incoming.grant(5)
-    pair.outgoing.drained()
-    assert pair.loop.take() == ([], [])
-
-
-def test_outcomes_told_before_a_detach_end_or_close_arrive_before_it() -> None:
-    for end in ("detach", "end", "close"):
-        pair = attach()
-        pair.incoming.grant(1)
-        pair.loop.take()
-        pair.sender.send(b"", b"1")
-        pair.incoming.settle(deliveries(pair.loop.take()[1])[0], ACCEPTED)
-        if end == "detach":
-            pair.incoming.detach()
-        elif end == "end":
-            pair.incoming.session.end()
-        else:
-            pair.loop.server.close()
-        told = pair.loop.take()[0]
-        assert isinstance(told[0], DispositionReceived)
-        assert len(told) > 1
-
-
-def test_what_is_done_to_a_session_that_has_ended_does_nothing() -> None:
-    pair = attach()
-    pair.incoming.grant(1)
-    pair.loop.take()
-    pair.sender.send(b"", b"1")
-    (received,) = deliveries(pair.loop.take()[1])
-    pair.sender.session.end()
-    told_client, told_server = pair.loop.take()
-    assert (
-        [type(e) for e in told_server] == [type(e) for e in told_client] == [LinkDetached, LinkDetached, SessionEnded]
-    )
-    pair.incoming.settle(received, ACCEPTED)
-    pair.incoming.grant(3)
-    pair.incoming.session.replenish()
-    pair.incoming.session.end()
-    assert pair.loop.server.data_to_send() == b""
-    with pytest.raises(AmqpError):
-        pair.incoming.session.attach_sender("x", Target("q"))
-    with pytest.raises(AmqpError):
-        pair.outgoing.send(b"", b"")
-
-
-# --- peers that are not trusted yet ----------------------------------------------------------------------------------
-
-
-def _stranger() -> Loopback:
-    loop = Loopback(Connection(Side.CLIENT, options("c")), Connection(Side.SERVER, ConnectionOptions("s")))
-    loop.exchange()
-    return loop
-
-
-def test_a_stranger_gets_few_links_and_sessions_until_it_is_trusted() -> None:
-    loop = _stranger()
-    session = loop.client.begin()
-    for number in range(4):
-        session.attach_sender(str(number), Target("q"))
-    ended = loop.take()[1][-1]
-    assert isinstance(ended, SessionEnded)
-    assert ended.error is not None
-    assert ended.error.condition == RESOURCE_LIMIT_EXCEEDED
-    for _ in range(3):
-        loop.client.begin()
-    closed = loop.take()[1][-1]
-    assert isinstance(closed, Closed)
-    assert closed.error is not None
-    assert closed.error.condition == RESOURCE_LIMIT_EXCEEDED
-
-
-@pytest.mark.parametrize("trusted", [False, True])
-def test_a_strangers_messages_are_small_until_it_is_trusted(trusted: bool) -> None:  # noqa: FBT001
-    loop = _stranger()
-    link = loop.client.begin().attach_sender("s", Target("$cbs"))
-    requested = loop.take()[1][-1]
-    assert isinstance(requested, LinkRequested)
-    assert isinstance(requested.link, ReceiverLink)
-    requested.link.accept()
-    requested.link.grant(10)
-    loop.take()
-    link.send(bytes(4000), b"t")
-    assert len(deliveries(loop.take()[1])) == 1
-    if trusted:
-        loop.server.trust()
-    link.session.peer_max_frame_size = 8000
-    link.send(bytes(9000), b"t")
-    assert [type(event) for event in loop.take()[1]] == [DeliveriesReceived if trusted else LinkDetached]
-
-
-def test_a_strangers_frames_are_small_until_it_is_trusted() -> None:
-    loop = _stranger()
-    session = loop.client.begin()
-    session.attach_sender("s" * 1100, Target("q"))
-    closed = loop.take()[1][-1]
-    assert isinstance(closed, Closed)
-    assert closed.error is not None
-    assert closed.error.condition == RESOURCE_LIMIT_EXCEEDED

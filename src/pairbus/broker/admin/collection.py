@@ -123,7 +123,7 @@ class Shelf(ABC, Generic[T]):
         refused = self.desk.may_forward(element, path)
         if refused is not None:
             raise unauthorized(refused)
-        if self.namespace.find_destination(path) is None:
+        if self.namespace.entities.find_destination(path) is None:
             raise no_destination(element, path)
 
     def told(self, runtime: Runtime, **more: str) -> Mapping[str, str]:

@@ -123,7 +123,7 @@ class Administration:
                 raise not_allowed(request.method)
 
     def _namespace_info(self, desk: Desk) -> Response:
-        rows = [node.row for node in self._namespace] + [topic.row for topic in self._namespace.topics]
+        rows = [node.row for node in self._namespace.entities] + [topic.row for topic in self._namespace.topics]
         oldest = min((row.created for row in rows if row.created), default=self._opened_at)
         name, created = self._namespace.name, time_text(min(oldest, self._opened_at))
         content = (

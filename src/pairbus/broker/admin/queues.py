@@ -12,7 +12,6 @@ from pairbus.broker.admin.values import truth_text
 from pairbus.broker.admin.xml import Element
 from pairbus.broker.entities.settings import QueueSettings
 from pairbus.broker.namespace.namespace import QueueNode
-from pairbus.broker.store.base import EntityKind
 
 
 class Queues(Shelf[QueueNode]):
@@ -22,13 +21,11 @@ class Queues(Shelf[QueueNode]):
 
     def all(self) -> Sequence[QueueNode]:
         """Return all of them, by name."""
-        return self.namespace.queues
+        return list(self.namespace.queues)
 
     def find(self, name: str) -> QueueNode | None:
         """Return one of them."""
-        node = self.namespace.find(name)
-        is_one = node is not None and node.row.kind == EntityKind.QUEUE and node.queue.dead is not None
-        return node if is_one else None
+        return self.namespace.queues.find(name)
 
     def entry(self, item: QueueNode) -> Entry:
         """Tell what one of them is like."""
@@ -47,17 +44,17 @@ class Queues(Shelf[QueueNode]):
         """Make one."""
         check_path(name, self.desk.uri(name))
         settings = QueueSettings(**self.settings(QUEUE, description))
-        await self.desk.carry_out(lambda answer: self.namespace.create_queue(name, settings, answer))
+        await self.desk.carry_out(lambda answer: self.namespace.queues.create(name, settings, answer))
 
     async def update(self, item: QueueNode, description: Element) -> None:
         """Change one."""
         old = item.queue.settings
         settings = replace(old, **self.settings(QUEUE, description, old))
-        await self.desk.carry_out(lambda answer: self.namespace.update_queue(item.queue.path, settings, answer))
+        await self.desk.carry_out(lambda answer: self.namespace.queues.update(item.queue.path, settings, answer))
 
     async def delete(self, item: QueueNode) -> None:
         """Delete one."""
-        await self.desk.carry_out(lambda answer: self.namespace.delete_queue(item.queue.path, answer))
+        await self.desk.carry_out(lambda answer: self.namespace.queues.delete(item.queue.path, answer))
 
     def exists(self, name: str) -> ProblemError:
         """Return what is said to one who makes what is there already."""

@@ -8,7 +8,7 @@ from pairbus.broker.entities.message import Incoming, dead_lettered, read_incomi
 from pairbus.broker.entities.queue import Queue
 from pairbus.broker.entities.subscription import Subscription
 from pairbus.broker.filters import EvaluationError, Facts, Selected, apply_action
-from pairbus.broker.refusals import RefusedError
+from pairbus.broker.refusals import no_answer
 from pairbus.broker.store.base import Journal, Row
 
 UNFILTERED: Final = "FilterEvaluationException"
@@ -54,7 +54,7 @@ class Copies:
         for subscription, message, reason, description in self.dead:
             if subscription.queue.dead is not None:
                 payload = dead_lettered(message.payload, reason, description, subscription.path)
-                subscription.queue.dead.receive_dead(payload, 0, now, _nobody)
+                subscription.queue.dead.receive_dead(payload, 0, now, no_answer)
 
 
 def copies_of(
@@ -93,7 +93,3 @@ def _made(original: Incoming, facts: Facts, selected: Selected, longest: int | N
             if longest is not None and (message.time_to_live is None or message.time_to_live > longest):
                 message.time_to_live = longest
             yield message
-
-
-def _nobody(_refused: RefusedError | None) -> None:
-    """Nobody waits for the answer: it is that of the other copies."""

@@ -1,4 +1,4 @@
-"""Messages on their way into a queue: which are taken, and what is stored of them."""
+"""Messages that are sent to a queue or a topic: which are accepted, and what is stored of them."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from pairbus.broker.refusals import Answer, RefusedError, disabled, full, sessio
 from pairbus.broker.store.base import EntityRow, Row, RowState, Store, key_of
 
 
-class Coming:
+class PendingSend:
     """The message ids of one send, which is on its way to the store.
 
     :ivar ids: each id, and until when it is remembered.
@@ -24,7 +24,7 @@ class Coming:
 
 
 class Intake:
-    """The door of one queue: its settings, its sequence numbers and the message ids that it remembers."""
+    """Checks what is sent to one entity, gives it sequence numbers, and remembers message ids to know duplicates."""
 
     def __init__(self, row: EntityRow, settings: QueueSettings, store: Store) -> None:
         self.next_sequence = row.next_sequence
@@ -34,7 +34,7 @@ class Intake:
         self._store = store
         self._forget_at = 0
         """When the store is told next that old message ids need no room any more."""
-        self._coming: dict[str, Coming] = {}
+        self._pending: dict[str, PendingSend] = {}
         """By id: what is on its way to the store, of which a duplicate may come already."""
         self._duplicates: Duplicates | None = None
         if settings.requires_duplicate_detection:
@@ -87,7 +87,7 @@ class Intake:
         :param fresh: what :meth:`first_of_each` has left of them.
         """
         known = {message.message_id for message in messages} - {message.message_id for message in fresh}
-        firsts = [self._coming[name] for name in known if name in self._coming]
+        firsts = [self._pending[name] for name in known if name in self._pending]
 
         def durable(refused: RefusedError | None) -> None:
             if refused is None and any(first.refused for first in firsts):
@@ -96,28 +96,28 @@ class Intake:
 
         return durable
 
-    def remember(self, messages: Sequence[Incoming], now: int) -> Coming | None:
+    def remember(self, messages: Sequence[Incoming], now: int) -> PendingSend | None:
         """Remember message ids, so that duplicates are known, until :meth:`end` tells that the store has answered."""
         if self._duplicates is None:
             return None
         names = [message.message_id for message in messages if message.message_id is not None]
-        coming = Coming([(name, self._duplicates.remember(name, now)) for name in names])
-        self._coming.update(dict.fromkeys(names, coming))
+        pending = PendingSend([(name, self._duplicates.remember(name, now)) for name in names])
+        self._pending.update(dict.fromkeys(names, pending))
         journal = self._store.journal
-        journal.seen.extend((self._entity, name, until) for name, until in coming.ids)
+        journal.seen.extend((self._entity, name, until) for name, until in pending.ids)
         if now >= self._forget_at:
             self._forget_at = now + self._duplicates.window
             journal.forgotten.append((self._entity, now))
-        return coming
+        return pending
 
-    def end(self, coming: Coming | None, *, refused: bool) -> None:
+    def end(self, pending: PendingSend | None, *, refused: bool) -> None:
         """Take the store's answer; what it has refused was never there, and its ids are forgotten."""
-        if coming is None or self._duplicates is None:
+        if pending is None or self._duplicates is None:
             return
-        coming.refused = refused
-        for message_id, until in coming.ids:
-            if self._coming.get(message_id) is coming:
-                del self._coming[message_id]
+        pending.refused = refused
+        for message_id, until in pending.ids:
+            if self._pending.get(message_id) is pending:
+                del self._pending[message_id]
             if refused:
                 self._duplicates.forget(message_id, until)
 

@@ -31,14 +31,14 @@ class Sessions:
         self._stored = dict(self._states)
         """What a crash would leave of them."""
         self._updated: dict[str, int] = {}
+        """When the states were set that were set since the broker started."""
         self._settings: dict[str, int] = {}
         """How often each was set."""
-        """When the states were set that were set since the broker started."""
         self._taken: dict[str, Session] = {}
         self._ready: dict[str, None] = {}
         """Sessions with messages that nobody has, in the order in which they became so."""
-        for name, line in queue.lines.items():
-            if name is not None and line:
+        for name, order in queue.contents.waiting.items():
+            if name is not None and order:
                 self._ready[name] = None
 
     def message_came(self, name: str) -> None:
@@ -60,7 +60,7 @@ class Sessions:
         """Lock the session that has waited longest; None: there is none."""
         while self._ready:
             name = next(iter(self._ready))
-            if self._queue.lines.get(name):
+            if self._queue.has_waiting(name):
                 return self.accept(name, owner, now)
             del self._ready[name]  # its messages have expired
         return None
@@ -99,10 +99,10 @@ class Sessions:
         for message in sorted(self._locked(session.name), key=lambda held: held.sequence):
             self._queue.locks.remove(message)
             self._queue.put_back(message, now)
-        if self._queue.lines.get(session.name):
+        if self._queue.has_waiting(session.name):
             self.message_came(session.name)
         else:
-            self._queue.lines.pop(session.name, None)
+            self._queue.contents.waiting.pop(session.name, None)
 
     def state(self, name: str, now: int) -> bytes | None:
         """Return what a session remembers."""
@@ -134,7 +134,7 @@ class Sessions:
         if updated_after is not None:
             states = [name for name in self._states if self._updated.get(name, updated_after + 1) > updated_after]
             return sorted(states)[skip : skip + top]
-        known = {name for name, line in self._queue.lines.items() if name is not None and line}
+        known = {name for name, order in self._queue.contents.waiting.items() if name is not None and order}
         known.update(self._states)
         known.update(message.session for message in self._queue.locks if message.session is not None)
         return sorted(known)[skip : skip + top]

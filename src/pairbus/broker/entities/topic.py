@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pairbus.amqp import Message
 from pairbus.broker.entities.copies import Copies, copies_of
-from pairbus.broker.entities.intake import Coming, Intake
+from pairbus.broker.entities.intake import Intake, PendingSend
 from pairbus.broker.entities.message import Incoming, damaged, read_incoming, stamped
 from pairbus.broker.entities.queue import Queue
 from pairbus.broker.entities.schedule import Schedule
 from pairbus.broker.entities.settings import TopicSettings
-from pairbus.broker.entities.stock import nobody
 from pairbus.broker.entities.subscription import Subscription
 from pairbus.broker.filters import Facts, Matcher, Rule
-from pairbus.broker.refusals import Answer, not_found, store_failed
+from pairbus.broker.refusals import Answer, no_answer, not_found, store_failed
 from pairbus.broker.store.base import EntityRow, Row, Store, StoreError, sequence_of
 
 _LOGGER = logging.getLogger(__name__)
@@ -121,7 +120,7 @@ class Topic:
         scheduled: list[Row] = []
         copies: list[Copies] = []
         for message in fresh:
-            if message.is_ping:  # it has asked what it wanted to know, and reaches nobody (G3)
+            if message.is_ping:  # it has asked what it wanted to know, and reaches no subscription (G3)
                 continue
             row = intake.row(message, now)
             numbers[id(message)] = sequence_of(row.key)
@@ -132,8 +131,8 @@ class Topic:
                 scheduled.append(row)
             else:
                 copies.append(self._match(message, row))
-        coming = intake.remember([message for message in fresh if not message.is_ping], now)
-        self._take(scheduled, copies, now, lambda error: self._taken(coming, error, answer))
+        pending = intake.remember([message for message in fresh if not message.is_ping], now)
+        self._take(scheduled, copies, now, lambda error: self._taken(pending, error, answer))
         return [numbers.get(id(message), 0) for message in messages]
 
     def _check_size(self, added: int) -> None:
@@ -142,8 +141,8 @@ class Topic:
             self._size_at_most = self.size
             self._intake.check_size(self._size_at_most + added)
 
-    def _taken(self, coming: Coming | None, error: StoreError | None, answer: Answer) -> None:
-        self._intake.end(coming, refused=error is not None)
+    def _taken(self, pending: PendingSend | None, error: StoreError | None, answer: Answer) -> None:
+        self._intake.end(pending, refused=error is not None)
         if error is None:
             answer(None)
         else:
@@ -221,7 +220,7 @@ class Topic:
         for subscription in self.subscriptions:
             if subscription.queue.dead is not None:
                 payload = damaged(row.payload, why, self.path, number)
-                subscription.queue.dead.receive_dead(payload, 0, now, nobody)
+                subscription.queue.dead.receive_dead(payload, 0, now, no_answer)
 
     def _published(self, row: Row, now: int) -> Row:
         """Return a message that was scheduled as if it came now, with a number of now, as the cloud does."""

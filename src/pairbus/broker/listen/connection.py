@@ -333,7 +333,7 @@ class ServerConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         if topic is not None:
             meter = self._meters.attach(link, topic.path)
             return ManagementNode(self._namespace, topic, answers, changed, check=check, meter=meter)
-        node = self._namespace.get(path)
+        node = self._namespace.entities.get(path)
         meter = self._meters.attach(link, node.queue.path)
         return QueueManagementNode(self._namespace, node, answers, changed, check=check, meter=meter)
 
@@ -348,11 +348,11 @@ class ServerConnection(asyncio.Protocol, asyncio.BufferedProtocol):
     def _attach_entity(self, link: SenderLink | ReceiverLink, address: str) -> None:
         self._let_in(link, address, Right.LISTEN if isinstance(link, SenderLink) else Right.SEND)
         if isinstance(link, SenderLink):
-            node = self._namespace.get(address)
+            node = self._namespace.entities.get(address)
             meter = self._meters.attach(link, node.queue.path)
             link.context = ReceivingNode(self._namespace, node, link, self.changed, meter)
         else:
-            entity = self._namespace.get_destination(address)
+            entity = self._namespace.entities.get_destination(address)
             meter = self._meters.attach(link, entity.path)
             link.context = SendingNode(self._namespace, entity, link, self.changed, meter)
         link.context.attached()

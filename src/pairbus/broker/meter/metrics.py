@@ -44,7 +44,7 @@ class Metrics(Collector):
     def _operations(self) -> Iterable[Metric]:
         meter = self._server.namespace.meter
         meter.gather()
-        there = {"", *(node.queue.path for node in self._server.namespace)}
+        there = {"", *(node.queue.path for node in self._server.namespace.entities)}
         there.update(topic.path for topic in self._server.namespace.topics)
         labels = ("entity", "kind", "outcome")
         operations = CounterMetricFamily("pairbus_operations", "Operations, as they are charged.", labels=labels)
@@ -69,7 +69,7 @@ class Metrics(Collector):
             "pairbus_damaged_messages", "Messages that were damaged on the disk, and dead-lettered.", labels=("entity",)
         )
         locks = GaugeMetricFamily("pairbus_locks", "Messages that are under lock.", labels=("entity",))
-        for node in self._server.namespace:
+        for node in self._server.namespace.entities:
             queue = node.queue
             counts.add_metric((queue.path, "active"), queue.active_count)
             counts.add_metric((queue.path, "scheduled"), queue.scheduled_count)

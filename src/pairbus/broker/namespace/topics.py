@@ -9,16 +9,9 @@ from pairbus.broker.entities.settings import MAX_NAME, MAX_PATH, SubscriptionSet
 from pairbus.broker.entities.subscription import StoredRule, Subscription
 from pairbus.broker.entities.topic import Topic
 from pairbus.broker.filters import Rule
-from pairbus.broker.namespace.registry import (
-    ACCESS_NOTED,
-    DEAD_LETTER,
-    DEAD_LETTER_PATH,
-    TRANSFER_DEAD_LETTER,
-    QueueNode,
-    Registry,
-    dead_settings,
-)
-from pairbus.broker.refusals import Answer, EntityExistsError, RefusedError, not_found, too_many
+from pairbus.broker.namespace.node import DEAD_LETTER, DEAD_LETTER_PATH, TRANSFER_DEAD_LETTER, QueueNode, dead_settings
+from pairbus.broker.namespace.registry import ACCESS_NOTED, Registry
+from pairbus.broker.refusals import Answer, EntityExistsError, no_answer, not_found, too_many
 from pairbus.broker.store.base import EntityKind, EntityRow
 from pairbus.errors import OptionError
 
@@ -34,13 +27,14 @@ class Topics:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+        self._records = registry.records
         self._opened_at = registry.clock()
 
     def recall(self, rows: Mapping[str, EntityRow]) -> None:
         """Serve the topics that are stored, by their paths in lower case."""
         for row in rows.values():
             if row.kind == EntityKind.TOPIC:
-                self._registry.open_topic(Topic(row, TopicSettings.from_json(row.description), self._registry.store))
+                self._registry.open_topic(Topic(row, TopicSettings.from_json(row.description), self._records.store))
         for path, row in rows.items():
             if row.kind == EntityKind.SUBSCRIPTION:
                 self._recall_subscription(row, rows[path + DEAD_LETTER], rows.get(path + TRANSFER_DEAD_LETTER))
@@ -73,10 +67,10 @@ class Topics:
     def create(self, path: str, settings: TopicSettings, answer: Answer) -> None:
         """Make a topic."""
         self._registry.check_path("topic", path)
-        row = self._registry.new_row(path, settings.to_json(), EntityKind.TOPIC)
-        topic = Topic(row, settings, self._registry.store)
+        row = self._records.add(path, settings.to_json(), EntityKind.TOPIC)
+        topic = Topic(row, settings, self._records.store)
         self._registry.open_topic(topic)
-        self._registry.when_durable(path, answer, lambda: self._withdraw(topic))
+        self._records.when_durable(path, answer, lambda: self._withdraw(topic))
 
     def _withdraw(self, topic: Topic) -> None:
         """Forget a topic that the store has refused, and what was made of it since."""
@@ -89,16 +83,16 @@ class Topics:
         """Give a topic other settings. Nothing can be received from the subscriptions of a disabled one."""
         topic = self.get(path)
         _check_unchanged(topic.settings, settings, "requires_duplicate_detection")
-        topic.row = self._registry.changed_row(topic.row, settings.to_json())
+        topic.row = self._records.change(topic.row, settings.to_json())
         topic.used_at = self._registry.clock()
         self._use_settings(topic, settings)
 
         def undo() -> None:
             if topic.settings is settings and self.find(path) is topic:
-                topic.row = self._registry.stored_row(topic.row)
+                topic.row = self._records.stored(topic.row)
                 self._use_settings(topic, TopicSettings.from_json(topic.row.description))
 
-        self._registry.when_durable(path, answer, undo)
+        self._records.when_durable(path, answer, undo)
 
     def _use_settings(self, topic: Topic, settings: TopicSettings) -> None:
         topic.change_settings(settings)
@@ -111,7 +105,7 @@ class Topics:
         for subscription in topic.subscriptions:
             self._drop_subscription(topic, subscription)
         self._registry.close_topic(topic)
-        self._registry.when_durable(path, answer)
+        self._records.when_durable(path, answer)
 
     def runtime(self, topic: Topic) -> Runtime:
         """Return what is known of a topic now."""
@@ -153,17 +147,16 @@ class Topics:
             raise EntityExistsError("subscription", path)
         if owner.subscription_count >= MAX_SUBSCRIPTIONS:
             raise too_many(f"The topic '{owner.path}' has {MAX_SUBSCRIPTIONS} subscriptions, which is all it can have.")
-        registry = self._registry
-        row = registry.new_row(path, settings.to_json(), EntityKind.SUBSCRIPTION)
+        row = self._records.add(path, settings.to_json(), EntityKind.SUBSCRIPTION)
         dead = dead_settings(settings.for_queue(owner.settings)).to_json()
-        dead_row = registry.new_row(path + DEAD_LETTER_PATH, dead, EntityKind.QUEUE)
+        dead_row = self._records.add(path + DEAD_LETTER_PATH, dead, EntityKind.QUEUE)
         subscription = self._open_subscription(owner, name, row, dead_row)
-        owner.used_at = registry.clock()
+        owner.used_at = self._registry.clock()
         self._add_rule(owner, subscription, Rule() if rule is None else rule)
-        registry.when_durable(path, answer, lambda: self._drop_subscription(owner, subscription, is_stored=False))
+        self._records.when_durable(path, answer, lambda: self._drop_subscription(owner, subscription, is_stored=False))
 
     def update_subscription(self, topic: str, name: str, settings: SubscriptionSettings, answer: Answer) -> None:
-        """Give a subscription other settings; those who may not receive any more are sent away."""
+        """Give a subscription other settings; consumers that may not receive any more are detached."""
         subscription = self.get_subscription(topic, name)
         _check_unchanged(subscription.settings, settings, "requires_session")
         subscription.settings = settings
@@ -176,13 +169,13 @@ class Topics:
                 subscription.settings = SubscriptionSettings.from_json(node.row.description)
                 self._registry.set_settings(node, subscription.settings.for_queue(owner.settings))
 
-        self._registry.when_durable(subscription.path, answer, undo)
+        self._records.when_durable(subscription.path, answer, undo)
 
     def delete_subscription(self, topic: str, name: str, answer: Answer) -> None:
         """Delete a subscription with its rules and messages."""
         subscription = self.get_subscription(topic, name)
         self._drop_subscription(self.get(topic), subscription)
-        self._registry.when_durable(subscription.path, answer)
+        self._records.when_durable(subscription.path, answer)
 
     def subscription_runtime(self, subscription: Subscription) -> Runtime:
         """Return what is known of a subscription now."""
@@ -206,7 +199,7 @@ class Topics:
         node = self._node(subscription)
         topic.unsubscribe(subscription)
         if is_stored:
-            self._registry.drop(*(stored.row.id for stored in subscription.rules.values()))
+            self._records.drop(*(stored.row.id for stored in subscription.rules.values()))
         self._registry.close_queue(node, is_stored=is_stored)
 
     # --- rules ---------------------------------------------------------------------------------------------------
@@ -226,7 +219,7 @@ class Topics:
             raise EntityExistsError("rule", f"{owner.path}{RULES}{rule.name}")
         stored = self._add_rule(self.get(topic), owner, rule)
         owner.queue.used_at = self._registry.clock()
-        self._registry.when_durable(owner.path, answer, lambda: self._withdraw_rule(topic, owner, stored))
+        self._records.when_durable(owner.path, answer, lambda: self._withdraw_rule(topic, owner, stored))
 
     def _withdraw_rule(self, topic: str, owner: Subscription, stored: StoredRule) -> None:
         if not owner.queue.is_deleted and owner.rules.get(stored.rule.name.lower()) is stored:
@@ -236,15 +229,15 @@ class Topics:
     def update_rule(self, topic: str, subscription: str, rule: Rule, answer: Answer) -> None:
         """Put a rule into the place of the one of the same name."""
         stored = self.get_rule(topic, subscription, rule.name)
-        row = self._registry.changed_row(stored.row, rule.to_json())
+        row = self._records.change(stored.row, rule.to_json())
         owner = self.get_subscription(topic, subscription)
         changed = self._use_rule(self.get(topic), owner, row)
 
         def undo() -> None:
             if not owner.queue.is_deleted and owner.rules.get(rule.name.lower()) is changed:
-                self._use_rule(self.get(topic), owner, self._registry.stored_row(row))
+                self._use_rule(self.get(topic), owner, self._records.stored(row))
 
-        self._registry.when_durable(owner.path, answer, undo)
+        self._records.when_durable(owner.path, answer, undo)
 
     def delete_rule(self, topic: str, subscription: str, name: str, answer: Answer) -> None:
         """Take a rule away from a subscription."""
@@ -252,12 +245,12 @@ class Topics:
         owner = self.get_subscription(topic, subscription)
         del owner.rules[name.lower()]
         self.get(topic).remove_rule(owner, name)
-        self._registry.drop(stored.row.id)
-        self._registry.when_durable(owner.path, answer)
+        self._records.drop(stored.row.id)
+        self._records.when_durable(owner.path, answer)
 
     def _add_rule(self, topic: Topic, subscription: Subscription, rule: Rule) -> StoredRule:
         path = f"{subscription.path}{RULES}{rule.name}"
-        return self._use_rule(topic, subscription, self._registry.new_row(path, rule.to_json(), EntityKind.RULE))
+        return self._use_rule(topic, subscription, self._records.add(path, rule.to_json(), EntityKind.RULE))
 
     def _use_rule(self, topic: Topic, subscription: Subscription, row: EntityRow) -> StoredRule:
         rule = Rule.from_json(row.description)
@@ -273,14 +266,14 @@ class Topics:
             topic.tick(now)
             if topic.used_at - topic.row.accessed >= ACCESS_NOTED:
                 topic.row = topic.row._replace(accessed=topic.used_at)
-                self._registry.store.journal.entities.append(topic.row)
+                self._records.store.journal.entities.append(topic.row)
             for subscription in topic.subscriptions:
                 idle = subscription.settings.auto_delete_on_idle
                 if idle is not None and now - self._last_use(subscription, now) >= idle:
-                    self.delete_subscription(topic.path, subscription.name, _nobody)
+                    self.delete_subscription(topic.path, subscription.name, no_answer)
             idle = topic.settings.auto_delete_on_idle
             if idle is not None and now - self._last_use_of_any(topic, now) >= idle:
-                self.delete(topic.path, _nobody)
+                self.delete(topic.path, no_answer)
 
     def _last_use(self, subscription: Subscription, now: int) -> int:
         return self._registry.last_use(self._node(subscription), now)
@@ -298,7 +291,3 @@ def _check_unchanged(
 ) -> None:
     if getattr(before, name) != getattr(after, name):
         raise OptionError(name, getattr(after, name), "what it was when the entity was made")
-
-
-def _nobody(_refused: RefusedError | None) -> None:
-    """Nobody waits for the answer."""

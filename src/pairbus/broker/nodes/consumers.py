@@ -110,14 +110,14 @@ class Consumers:
 
     def _turn(self) -> int:
         """How many messages one gets at a time: its share of what there is, so that all have something to do."""
-        line = self._queue.lines.get(None)
-        return min(TURN, -(-len(line) // max(1, len(self._receivers)))) if line else TURN
+        waiting = self._queue.contents.waiting.get(None)
+        return min(TURN, -(-len(waiting) // max(1, len(self._receivers)))) if waiting else TURN
 
     def _has_some_for(self, consumer: Consumer) -> bool:
         session = consumer.session
         if session is None or self._sessions is None:
-            return bool(self._queue.lines.get(None))
-        return bool(self._queue.lines.get(session.name)) and self._sessions.holds(session, self._clock())
+            return self._queue.has_waiting(None)
+        return self._queue.has_waiting(session.name) and self._sessions.holds(session, self._clock())
 
     def message_came(self, session: str | None) -> None:
         """Take note that there is a message to be received."""

@@ -186,7 +186,7 @@ class ManagementNode:
         messages = [read_incoming(bytes(entry["message"])) for entry in _listed(body, "messages")]
         request.sizes = [len(message.payload) for message in messages if not message.is_ping]  # G3
         answered: Map = {}
-        entity = self._namespace.get_destination(self._entity.path)  # no subscription, no dead-letter queue
+        entity = self._namespace.entities.get_destination(self._entity.path)  # no subscription, no dead-letter queue
         numbers = entity.send(messages, self._now, self._when_durable(request, answered))
         answered["sequence-numbers"] = Array(LONG, numbers)
 

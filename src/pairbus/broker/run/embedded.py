@@ -19,8 +19,10 @@ from pairbus.broker.config.options import BrokerConfig, TlsConfig, from_options,
 from pairbus.broker.config.topic_documents import SubscriptionConfig, TopicConfig
 from pairbus.broker.entities.settings import QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.broker.filters import Rule
+from pairbus.broker.namespace.namespace import Namespace
+from pairbus.broker.refusals import Answer
 from pairbus.broker.run.control import ask, socket_of
-from pairbus.broker.run.running import Broker, Endpoint
+from pairbus.broker.run.running import Broker, Endpoint, make_subscription
 from pairbus.errors import OptionError, PairbusError
 
 START_SECONDS = 30.0
@@ -124,27 +126,27 @@ class EmbeddedBroker:
 
     def create_queue(self, path: str, settings: QueueSettings, *, namespace: str | None = None) -> None:
         """Make a queue while it runs, in this process, in a namespace or in the first one."""
-        self._here.run(self._here.broker.create_queue(self._name(namespace), path, settings))
+        self._change(namespace, lambda target, answer: target.queues.create(path, settings, answer))
 
     def update_queue(self, path: str, settings: QueueSettings, *, namespace: str | None = None) -> None:
         """Give a queue other settings while it runs, in this process: another status, for example."""
-        self._here.run(self._here.broker.update_queue(self._name(namespace), path, settings))
+        self._change(namespace, lambda target, answer: target.queues.update(path, settings, answer))
 
     def delete_queue(self, path: str, *, namespace: str | None = None) -> None:
         """Delete a queue with its messages while it runs, in this process."""
-        self._here.run(self._here.broker.delete_queue(self._name(namespace), path))
+        self._change(namespace, lambda target, answer: target.queues.delete(path, answer))
 
     def create_topic(self, path: str, settings: TopicSettings | None = None, *, namespace: str | None = None) -> None:
         """Make a topic while it runs, in this process, in a namespace or in the first one."""
-        self._here.run(self._here.broker.create_topic(self._name(namespace), path, settings or TopicSettings()))
+        self._change(namespace, lambda target, answer: target.topics.create(path, settings or TopicSettings(), answer))
 
     def update_topic(self, path: str, settings: TopicSettings, *, namespace: str | None = None) -> None:
         """Give a topic other settings while it runs, in this process."""
-        self._here.run(self._here.broker.update_topic(self._name(namespace), path, settings))
+        self._change(namespace, lambda target, answer: target.topics.update(path, settings, answer))
 
     def delete_topic(self, path: str, *, namespace: str | None = None) -> None:
         """Delete a topic with its subscriptions and their messages while it runs, in this process."""
-        self._here.run(self._here.broker.delete_topic(self._name(namespace), path))
+        self._change(namespace, lambda target, answer: target.topics.delete(path, answer))
 
     def create_subscription(
         self,
@@ -157,29 +159,29 @@ class EmbeddedBroker:
     ) -> None:
         """Make a subscription while it runs, in this process; without rules it gets every message."""
         config = SubscriptionConfig(settings or SubscriptionSettings(), list(rules))
-        self._here.run(self._here.broker.create_subscription(self._name(namespace), topic, name, config))
+        self._change(namespace, lambda target, answer: make_subscription(target, topic, name, config, answer))
 
     def update_subscription(
         self, topic: str, name: str, settings: SubscriptionSettings, *, namespace: str | None = None
     ) -> None:
         """Give a subscription other settings while it runs, in this process."""
-        self._here.run(self._here.broker.update_subscription(self._name(namespace), topic, name, settings))
+        self._change(namespace, lambda target, answer: target.topics.update_subscription(topic, name, settings, answer))
 
     def delete_subscription(self, topic: str, name: str, *, namespace: str | None = None) -> None:
         """Delete a subscription with its messages while it runs, in this process."""
-        self._here.run(self._here.broker.delete_subscription(self._name(namespace), topic, name))
+        self._change(namespace, lambda target, answer: target.topics.delete_subscription(topic, name, answer))
 
     def create_rule(self, topic: str, subscription: str, rule: Rule, *, namespace: str | None = None) -> None:
         """Give a subscription one more rule while it runs, in this process."""
-        self._here.run(self._here.broker.create_rule(self._name(namespace), topic, subscription, rule))
+        self._change(namespace, lambda target, answer: target.topics.create_rule(topic, subscription, rule, answer))
 
     def update_rule(self, topic: str, subscription: str, rule: Rule, *, namespace: str | None = None) -> None:
         """Put a rule into the place of the one of the same name while it runs, in this process."""
-        self._here.run(self._here.broker.update_rule(self._name(namespace), topic, subscription, rule))
+        self._change(namespace, lambda target, answer: target.topics.update_rule(topic, subscription, rule, answer))
 
     def delete_rule(self, topic: str, subscription: str, name: str, *, namespace: str | None = None) -> None:
         """Take a rule away from a subscription while it runs, in this process."""
-        self._here.run(self._here.broker.delete_rule(self._name(namespace), topic, subscription, name))
+        self._change(namespace, lambda target, answer: target.topics.delete_rule(topic, subscription, name, answer))
 
     def create_policy(
         self, name: str, rights: Iterable[str], *, entity: str | None = None, namespace: str | None = None
@@ -219,6 +221,9 @@ class EmbeddedBroker:
     ) -> None:
         self._here.run(self._here.broker.change_policies(self._name(namespace), entity, change))
         self._endpoints = {endpoint.namespace: endpoint for endpoint in self._here.endpoints}
+
+    def _change(self, namespace: str | None, change: Callable[[Namespace, Answer], None]) -> None:
+        self._here.run(self._here.broker.change(self._name(namespace), change))
 
     def _name(self, namespace: str | None) -> str:
         return next(iter(self._endpoints)) if namespace is None else namespace

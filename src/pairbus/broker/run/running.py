@@ -13,15 +13,13 @@ from pairbus.broker.access.keyring import Keyring
 from pairbus.broker.access.policies import ROOT, Policies, find
 from pairbus.broker.config.options import BrokerConfig, NamespaceConfig
 from pairbus.broker.config.topic_documents import SubscriptionConfig, TopicConfig
-from pairbus.broker.entities.settings import QueueSettings, SubscriptionSettings, TopicSettings
 from pairbus.broker.faults.board import Fault
 from pairbus.broker.faults.script import Order, Scene, read_order
-from pairbus.broker.filters import Rule
 from pairbus.broker.listen.server import NamespaceServer
 from pairbus.broker.listen.web import Admit, Handler, Request, when_asked
 from pairbus.broker.meter.watching import metered, watch
 from pairbus.broker.namespace.namespace import Namespace
-from pairbus.broker.refusals import Answer, RefusedError
+from pairbus.broker.refusals import Answer, RefusedError, no_answer
 from pairbus.broker.store.base import Store
 from pairbus.broker.store.memory import MemoryStore
 from pairbus.broker.store.sqlite import SqliteStore
@@ -118,8 +116,8 @@ class Broker:
         keyring = self._keyrings[config.name] = Keyring(file, config.policies)
         namespace.policies = keyring.policies
         for path, settings in config.queues.items():
-            if namespace.find(path) is None:
-                namespace.create_queue(path, settings, _nobody)
+            if namespace.entities.find(path) is None:
+                namespace.queues.create(path, settings, no_answer)
         for path, topic in config.topics.items():
             _make_topic(namespace, path, topic)
         await server.start(self._config.host, config.port)
@@ -145,66 +143,10 @@ class Broker:
         for server in self._servers.values():
             server.wake()
 
-    async def create_queue(self, namespace: str, path: str, settings: QueueSettings) -> None:
-        """Make a queue, and return when it is durable."""
-        await self._change(namespace, lambda target, answer: target.create_queue(path, settings, answer))
-
-    async def update_queue(self, namespace: str, path: str, settings: QueueSettings) -> None:
-        """Give a queue other settings, and return when they are durable."""
-        await self._change(namespace, lambda target, answer: target.update_queue(path, settings, answer))
-
-    async def delete_queue(self, namespace: str, path: str) -> None:
-        """Delete a queue with its messages, and return when that is durable."""
-        await self._change(namespace, lambda target, answer: target.delete_queue(path, answer))
-
-    async def create_topic(self, namespace: str, path: str, settings: TopicSettings) -> None:
-        """Make a topic, and return when it is durable."""
-        await self._change(namespace, lambda target, answer: target.topics.create(path, settings, answer))
-
-    async def update_topic(self, namespace: str, path: str, settings: TopicSettings) -> None:
-        """Give a topic other settings, and return when they are durable."""
-        await self._change(namespace, lambda target, answer: target.topics.update(path, settings, answer))
-
-    async def delete_topic(self, namespace: str, path: str) -> None:
-        """Delete a topic with its subscriptions, and return when that is durable."""
-        await self._change(namespace, lambda target, answer: target.topics.delete(path, answer))
-
-    async def create_subscription(self, namespace: str, topic: str, name: str, config: SubscriptionConfig) -> None:
-        """Make a subscription with its rules, and return when it is durable."""
-        await self._change(namespace, lambda target, answer: _make_subscription(target, topic, name, config, answer))
-
-    async def update_subscription(self, namespace: str, topic: str, name: str, settings: SubscriptionSettings) -> None:
-        """Give a subscription other settings, and return when they are durable."""
-        await self._change(
-            namespace, lambda target, answer: target.topics.update_subscription(topic, name, settings, answer)
-        )
-
-    async def delete_subscription(self, namespace: str, topic: str, name: str) -> None:
-        """Delete a subscription with its messages, and return when that is durable."""
-        await self._change(namespace, lambda target, answer: target.topics.delete_subscription(topic, name, answer))
-
-    async def create_rule(self, namespace: str, topic: str, subscription: str, rule: Rule) -> None:
-        """Give a subscription one more rule, and return when it is durable."""
-        await self._change(
-            namespace, lambda target, answer: target.topics.create_rule(topic, subscription, rule, answer)
-        )
-
-    async def update_rule(self, namespace: str, topic: str, subscription: str, rule: Rule) -> None:
-        """Put a rule into the place of the one of the same name, and return when that is durable."""
-        await self._change(
-            namespace, lambda target, answer: target.topics.update_rule(topic, subscription, rule, answer)
-        )
-
-    async def delete_rule(self, namespace: str, topic: str, subscription: str, name: str) -> None:
-        """Take a rule away from a subscription, and return when that is durable."""
-        await self._change(
-            namespace, lambda target, answer: target.topics.delete_rule(topic, subscription, name, answer)
-        )
-
     async def change_policies(self, namespace: str, entity: str | None, change: Callable[[Policies], Policies]) -> None:
         """Give an entity, or a namespace itself, other policies, and return when they are durable."""
         if entity is not None:
-            await self._change(namespace, lambda target, answer: target.change_policies(entity, change, answer))
+            await self.change(namespace, lambda target, answer: target.change_policies(entity, change, answer))
             return
         keyring = self._keyrings[namespace]
         keyring.keep(change(keyring.policies))
@@ -237,7 +179,7 @@ class Broker:
         server = self._named(order.namespace)
         if (
             order.entity is not None
-            and server.namespace.find(order.entity) is None
+            and server.namespace.entities.find(order.entity) is None
             and server.namespace.topics.find(order.entity) is None
         ):
             raise OptionError("where", f"{order.namespace}/{order.entity}", "an entity that there is")
@@ -281,7 +223,8 @@ class Broker:
             case _:
                 raise OptionError("do", request, "namespaces, ports, faults, or fault with where and kind")
 
-    async def _change(self, namespace: str, change: Callable[[Namespace, Answer], None]) -> None:
+    async def change(self, namespace: str, change: Callable[[Namespace, Answer], None]) -> None:
+        """Change something in a namespace, and return when that is durable."""
         server = self._servers[namespace]
         done = asyncio.get_running_loop().create_future()
 
@@ -363,21 +306,18 @@ def _authority(host: str, port: int) -> str:
 def _make_topic(namespace: Namespace, path: str, config: TopicConfig) -> None:
     """Make a topic and its subscriptions; what is there already stays as it is."""
     if namespace.topics.find(path) is None:
-        namespace.topics.create(path, config.settings, _nobody)
+        namespace.topics.create(path, config.settings, no_answer)
     topic = namespace.topics.get(path)
     for name, subscription in config.subscriptions.items():
         if topic.find_subscription(name) is None:
-            _make_subscription(namespace, path, name, subscription, _nobody)
+            make_subscription(namespace, path, name, subscription, no_answer)
 
 
-def _make_subscription(namespace: Namespace, topic: str, name: str, config: SubscriptionConfig, answer: Answer) -> None:
+def make_subscription(namespace: Namespace, topic: str, name: str, config: SubscriptionConfig, answer: Answer) -> None:
+    """Make a subscription with its rules."""
     namespace.topics.create_subscription(topic, name, config.settings, answer, *config.rules[:1])
     for rule in config.rules[1:]:
-        namespace.topics.create_rule(topic, name, rule, _nobody)
-
-
-def _nobody(_refused: RefusedError | None) -> None:
-    """Nobody waits for the answer: somebody waits for one that comes later."""
+        namespace.topics.create_rule(topic, name, rule, no_answer)
 
 
 def _now() -> int:

@@ -29,7 +29,7 @@ def test_a_damaged_message_is_dead_lettered(tmp_path: Path, damage: str, caplog:
     with closing(sqlite3.connect(tmp_path / "store.db")) as plain, plain:
         plain.execute(damage)
     broker = Broker(tmp_path / "store.db", QueueSettings())
-    broker.queue.set_damaged_aside(START)
+    broker.queue.dead_letter_damaged(START)
     assert names(broker.queue.take(9, START)) == ["a", "c"]
     broker.commit()
     (dead,) = broker.dead.take(9, START)

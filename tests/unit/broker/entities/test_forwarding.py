@@ -27,12 +27,12 @@ def world() -> World:
 
 
 def make(world: World, path: str, **settings: Any) -> None:  # noqa: ANN401
-    world.namespace.create_queue(path, QueueSettings(**settings), world.answer)
+    world.namespace.queues.create(path, QueueSettings(**settings), world.answer)
     world.commit()
 
 
 def held(world: World, path: str) -> list[Held]:
-    return world.namespace.get(path).queue.peek(0, 1000, world.now)
+    return world.namespace.entities.get(path).queue.peek(0, 1000, world.now)
 
 
 def names(world: World, path: str) -> list[str]:
@@ -46,7 +46,7 @@ def letters(world: World, path: str) -> list[tuple[str, object]]:
 
 def counts(world: World, path: str) -> tuple[int, int, int]:
     """Return how many messages an entity has that are active, wait to be forwarded, and could not be forwarded."""
-    told = world.namespace.get(path).runtime
+    told = world.namespace.entities.get(path).runtime
     return told.active_message_count, told.transfer_message_count, told.transfer_dead_letter_message_count
 
 
@@ -73,8 +73,8 @@ def test_a_subscription_forwards_to_a_queue_and_a_topic(world: World) -> None:
 def test_a_queue_forwards_to_a_topic_and_its_dead_too(world: World) -> None:
     world.subscribe("all")
     settings = QueueSettings(forward_dead_lettered_messages_to="orders", dead_lettering_on_message_expiration=True)
-    world.namespace.create_queue("in", replace(settings, forward_to="orders"), world.answer)
-    world.namespace.create_queue("dying", settings, world.answer)
+    world.namespace.queues.create("in", replace(settings, forward_to="orders"), world.answer)
+    world.namespace.queues.create("dying", settings, world.answer)
     world.send("a", to="in")
     world.send("b", to="dying", header=Header(ttl=1000))
     world.tick(1000)
@@ -88,7 +88,7 @@ def test_a_message_is_forwarded_four_times_and_its_receiver_sees_nothing_of_it(w
     make(world, "q4")
     world.send("a", to="q0", message_annotations={"x-opt-mine": 1})
     world.settle()
-    (arrived,) = world.namespace.get("q4").queue.take(1, world.now)
+    (arrived,) = world.namespace.entities.get("q4").queue.take(1, world.now)
     seen = Message(outgoing(arrived)).message_annotations()
     assert seen["x-opt-mine"] == 1
     assert HOPS not in seen
@@ -127,7 +127,7 @@ def test_what_a_full_entity_does_not_take_waits_until_it_does(world: World) -> N
     world.tick(MINUTE)
     assert counts(world, "in") == (0, 2, 0)
     assert letters(world, "in") == []
-    queue = world.namespace.get("small").queue
+    queue = world.namespace.entities.get("small").queue
     (first,) = queue.take(1, world.now)
     assert first.token is not None
     queue.complete(first.token, world.now, world.answer)
@@ -156,7 +156,7 @@ def test_what_the_store_does_not_take_waits_and_arrives_once(world: World) -> No
 def test_what_is_forwarded_to_an_entity_that_is_gone_is_in_the_transfer_dead_letter_queue(world: World) -> None:
     make(world, "in", forward_to="out")
     make(world, "out")
-    world.namespace.delete_queue("out", world.answer)
+    world.namespace.queues.delete("out", world.answer)
     world.send("a", "b", to="in")
     world.settle()
     assert letters(world, "in") == [("a", "amqp:not-found"), ("b", "amqp:not-found")]
@@ -165,7 +165,7 @@ def test_what_is_forwarded_to_an_entity_that_is_gone_is_in_the_transfer_dead_let
     assert Message(first.payload).message_annotations()[DEAD_LETTER_SOURCE] == "in"
     assert names(world, "in") == names(world, "in/$DeadLetterQueue") == []
     assert counts(world, "in") == (0, 0, 2)
-    told = world.namespace.get("in").runtime
+    told = world.namespace.entities.get("in").runtime
     assert told.total_message_count == 2
     assert told.size_in_bytes == sum(len(each.payload) for each in held(world, "in" + TRANSFER_DEAD))
 
@@ -182,7 +182,7 @@ def test_what_is_forwarded_to_a_disabled_entity_is_in_the_transfer_dead_letter_q
         world.send("a", to=path)
         world.settle()
         assert letters(world, path) == [("a", "com.microsoft:entity-disabled")]
-    world.namespace.update_queue("out", QueueSettings(), world.answer)
+    world.namespace.queues.update("out", QueueSettings(), world.answer)
     world.settle()
     world.send("b", to="in")
     world.settle()
@@ -249,7 +249,7 @@ def test_messages_that_would_come_back_to_their_topic_are_not_copied_again_and_a
     assert [letters(world, f"orders/subscriptions/round{number}") for number in range(10)] == [
         [("a", HOPS_EXCEEDED)]
     ] * 10
-    world.namespace.update_queue("back", QueueSettings(), world.answer)  # which opens the circle
+    world.namespace.queues.update("back", QueueSettings(), world.answer)  # which opens the circle
     world.send("b")
     world.settle()
     assert names(world, "back") == ["b"] * 9
@@ -264,7 +264,7 @@ def test_dead_letters_that_cannot_be_forwarded_are_in_the_transfer_dead_letter_q
         world.settle()
         assert letters(world, path) == [("a", "amqp:not-found")]
         assert names(world, path + "/$DeadLetterQueue") == []
-        told = world.namespace.get(path).runtime
+        told = world.namespace.entities.get(path).runtime
         assert (told.dead_letter_message_count, told.transfer_dead_letter_message_count) == (0, 1)
 
 
@@ -330,26 +330,26 @@ def test_it_has_the_lock_duration_of_its_queue_and_is_deleted_with_it(world: Wor
     make(world, "in", forward_to="nowhere")
     world.send("a", to="in")
     world.settle()
-    world.namespace.update_queue("in", QueueSettings(forward_to="nowhere", lock_duration=5 * MINUTE), world.answer)
+    world.namespace.queues.update("in", QueueSettings(forward_to="nowhere", lock_duration=5 * MINUTE), world.answer)
     world.settle()
-    letters_queue = world.namespace.get("in" + TRANSFER_DEAD).queue
+    letters_queue = world.namespace.entities.get("in" + TRANSFER_DEAD).queue
     (locked,) = letters_queue.take(1, world.now)
     assert locked.until == world.now + 5 * MINUTE
-    world.namespace.delete_queue("in", world.answer)
+    world.namespace.queues.delete("in", world.answer)
     world.settle()
     assert [row.path for row in world.store.entities()] == ["orders"]
     assert world.store.rows(letters_queue.id) == []
     with pytest.raises(RefusedError, match="could not be found"):
-        world.namespace.get("in" + TRANSFER_DEAD)
+        world.namespace.entities.get("in" + TRANSFER_DEAD)
 
 
 def test_a_change_of_settings_that_the_store_refuses_leaves_it_as_it_was(world: World) -> None:
     make(world, "in", forward_to="nowhere")
     world.send("a", to="in")
     world.settle()
-    world.namespace.update_queue("in", QueueSettings(forward_to="nowhere", lock_duration=5 * MINUTE), world.answer)
+    world.namespace.queues.update("in", QueueSettings(forward_to="nowhere", lock_duration=5 * MINUTE), world.answer)
     world.commit(full=True)
-    (locked,) = world.namespace.get("in" + TRANSFER_DEAD).queue.take(1, world.now)
+    (locked,) = world.namespace.entities.get("in" + TRANSFER_DEAD).queue.take(1, world.now)
     assert locked.until == world.now + MINUTE
 
 
@@ -358,20 +358,20 @@ def test_what_waits_there_keeps_a_queue_that_deletes_itself_only_while_it_is_rec
     world.send("a", to="in")
     world.settle()
     world.tick(4 * MINUTE)
-    world.namespace.get("in" + TRANSFER_DEAD).queue.take(1, world.now)
+    world.namespace.entities.get("in" + TRANSFER_DEAD).queue.take(1, world.now)
     world.tick(4 * MINUTE)
-    assert world.namespace.find("in") is not None
+    assert world.namespace.entities.find("in") is not None
     world.tick(6 * MINUTE)
-    assert world.namespace.find("in") is None
+    assert world.namespace.entities.find("in") is None
 
 
 def test_only_queues_and_subscriptions_have_one_and_no_entity_can_take_its_name(world: World) -> None:
     make(world, "in")
     for path in ("nothing", "orders", "in/$DeadLetterQueue"):
         with pytest.raises(RefusedError, match="could not be found"):
-            world.namespace.get(path + TRANSFER_DEAD)
+            world.namespace.entities.get(path + TRANSFER_DEAD)
     with pytest.raises(OptionError, match="another last part"):
         make(world, "in/$transfer")
     assert [node.queue.path for node in world.namespace.queues] == ["in"]
-    assert world.namespace.find_destination("in" + TRANSFER_DEAD) is None
+    assert world.namespace.entities.find_destination("in" + TRANSFER_DEAD) is None
     assert {row.kind for row in world.store.entities()} == {EntityKind.QUEUE, EntityKind.TOPIC}

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from tests.unit.broker.entities.conftest import LOCK, START, RefusingStore, World, payload, properties_of
 
-from pairbus.broker.entities.pool import FETCH, KEPT, Pool
+from pairbus.broker.entities.cache import FETCH, KEPT, MessageCache
 from pairbus.broker.entities.queue import Queue
 from pairbus.broker.entities.settings import QueueSettings
 from pairbus.broker.store.base import EntityRow, IndexRow, Row, key_of, sequence_of
@@ -38,12 +38,12 @@ def test_a_waiting_message_costs_less_than_100_bytes() -> None:
 
 
 def test_messages_are_held_in_memory_up_to_a_number_and_a_size(world: World) -> None:
-    pool = world.queue._pool  # pyright: ignore[reportPrivateUsage]
+    cache = world.queue.contents.cache
     world.send(*["x"] * (KEPT + 500))
-    assert len(pool) == KEPT
+    assert len(cache) == KEPT
     other = World()
     other.send(*["x" * 100_000] * 30)
-    assert len(other.queue._pool) < 30  # pyright: ignore[reportPrivateUsage]
+    assert len(other.queue.contents.cache) < 30
 
 
 @pytest.mark.parametrize("way", ["lock expiry", "abandon"])
@@ -59,19 +59,19 @@ def test_messages_that_came_back_do_not_stay_in_memory(world: World, way: str) -
             assert held.token is not None
             world.queue.abandon(held.token, world.now, world.answer, {"k": "v"})
         world.commit()
-    assert len(world.queue._pool) <= KEPT + FETCH  # pyright: ignore[reportPrivateUsage]
+    assert len(world.queue.contents.cache) <= KEPT + FETCH
     assert [held.deliveries for held in world.take(count)] == [2] * count
 
 
 def test_a_message_that_was_read_anew_is_not_let_go_for_the_old_one() -> None:
-    pool = Pool(1, RefusingStore(lambda _function: None))
+    cache = MessageCache(1, RefusingStore(lambda _function: None))
     row = Row(key_of(1, 1), 0, START, None, None, None, 0, b"x")
-    old = pool.hold(row)
-    pool.let_go(old)
-    pool.let_go(old)
-    new = pool.hold(row)
-    pool.let_go(old)
-    assert pool.find(1) is new
+    old = cache.hold(row)
+    cache.release(old)
+    cache.release(old)
+    new = cache.hold(row)
+    cache.release(old)
+    assert cache.find(1) is new
 
 
 @pytest.mark.parametrize("way", ["abandon", "defer"])
@@ -92,7 +92,7 @@ def test_a_queue_that_has_been_emptied_remembers_nothing(world: World) -> None:
     world.tick(LOCK)
     world.tick(1000)
     queue = world.queue
-    assert (world.stored(), queue.size, queue.active_count, queue.lines) == ([], 0, 0, {})
-    for left in (queue._pool._held, queue._leaving, queue._unremoved):  # pyright: ignore[reportPrivateUsage]
+    assert (world.stored(), queue.size, queue.active_count, queue.contents.waiting) == ([], 0, 0, {})
+    for left in (queue.contents.cache._held, queue.contents._leaving, queue.contents._unremoved):  # pyright: ignore[reportPrivateUsage]
         assert not left
-    assert queue._pool._bytes == 0  # pyright: ignore[reportPrivateUsage]
+    assert queue.contents.cache._bytes == 0  # pyright: ignore[reportPrivateUsage]

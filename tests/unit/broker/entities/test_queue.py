@@ -1,13 +1,12 @@
 """Sending, receiving and settling: what the cloud does."""
 
 import pytest
-from tests.unit.broker.entities.conftest import DEAD, LOCK, World, message, name_of, names, payload, properties_of
+from tests.unit.broker.entities.conftest import LOCK, World, message, names, payload, properties_of
 
 from pairbus.amqp.conditions import MESSAGE_SIZE_EXCEEDED, NOT_ALLOWED, RESOURCE_LIMIT_EXCEEDED
-from pairbus.amqp.message import Message
-from pairbus.broker.entities.message import DEAD_LETTER_SOURCE, Held
-from pairbus.broker.entities.settings import EntityStatus, QueueSettings
-from pairbus.broker.refusals import ENTITY_DISABLED, MESSAGE_LOCK_LOST, MESSAGE_NOT_FOUND, RefusedError
+from pairbus.broker.entities.message import Held
+from pairbus.broker.entities.settings import EntityStatus
+from pairbus.broker.refusals import ENTITY_DISABLED, MESSAGE_LOCK_LOST, RefusedError
 from pairbus.broker.store.base import RowState, key_of
 
 SETTLEMENTS = ("complete", "abandon", "release", "defer", "dead_letter")
@@ -157,156 +156,6 @@ def test_no_lock_leaves_anything_behind(world: World) -> None:
     assert world.queue.wake_at is None
 
 
-# --- deferring -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("restart", [False, True])
-def test_a_deferred_message_is_received_by_its_number_only(world: World, restart: bool) -> None:  # noqa: FBT001
-    numbers = world.send("a", "b", "c")
-    for held in world.take(2):
-        world.settle("defer", held)
-    if restart:
-        world.restart()
-    assert names(world.take()) == ["c"]
-    taken = world.queue.take_deferred([numbers[1], numbers[0]], world.now)
-    assert names(taken) == ["b", "a"]
-    assert [held.deliveries for held in taken] == [2, 2]
-    for held in taken:
-        world.settle("complete", held)
-    assert world.stored() == [("c", RowState.ACTIVE)]
-
-
-def test_a_deferred_message_can_be_received_and_deleted(world: World) -> None:
-    numbers = world.send("a")
-    world.settle("defer", world.take_one())
-    assert names(world.queue.take_deferred(numbers, world.now, delete=True)) == ["a"]
-    world.commit()
-    assert world.stored() == []
-    assert world.is_balanced()
-
-
-@pytest.mark.parametrize("way", ["abandon", "release", "defer", "lock expiry", "restart"])
-def test_a_deferred_message_that_comes_back_is_deferred(world: World, way: str) -> None:
-    numbers = world.send("a")
-    world.settle("defer", world.take_one())
-    (held,) = world.queue.take_deferred(numbers, world.now)
-    world.commit()
-    if way == "lock expiry":
-        world.tick(LOCK)
-    elif way == "restart":
-        world.restart()
-    else:
-        world.settle(way, held)
-    assert world.take() == []
-    assert world.is_balanced()
-    (held,) = world.queue.take_deferred(numbers, world.now)
-    assert held.deliveries == (2 if way == "release" else 3)
-
-
-def test_a_message_that_was_just_deferred_is_received_as_it_is(world: World) -> None:
-    numbers = world.send("a")
-    held = world.queue.take(1, world.now)[0]
-    for deliveries in (2, 3):
-        assert held.token is not None
-        world.queue.defer(held.token, world.now, world.answer, {"n": deliveries})
-        (held,) = world.queue.take_deferred(numbers, world.now)
-        assert (held.deliveries, properties_of(held)) == (deliveries, {"n": deliveries})
-    world.commit()
-    assert world.is_balanced()
-    world.settle("abandon", held)
-    assert (world.stored(), world.store.rows()[0].deliveries) == ([("a", RowState.DEFERRED)], 3)
-    assert len(world.queue._pool) == 0  # pyright: ignore[reportPrivateUsage]
-
-
-def test_deferred_messages_are_received_all_or_none(world: World) -> None:
-    numbers = world.send("a", "b")
-    world.settle("defer", world.take_one())
-    with pytest.raises(RefusedError) as caught:
-        world.queue.take_deferred(numbers, world.now)
-    assert caught.value.condition == MESSAGE_NOT_FOUND
-    assert world.queue.deferred == {1}
-    assert len(world.queue.locks) == 0
-
-
-def test_a_number_that_is_asked_for_twice_is_received_once(world: World) -> None:
-    world.send("a")
-    world.settle("defer", world.take_one())
-    assert names(world.queue.take_deferred([1, 1], world.now)) == ["a"]
-    assert len(world.queue.locks) == 1
-
-
-# --- dead-lettering --------------------------------------------------------------------------------------------------
-
-
-def test_a_dead_lettered_message_carries_why_and_from_where(world: World) -> None:
-    world.send("a")
-    world.settle("dead_letter", world.take_one(), reason="bad", description="very")
-    assert world.stored() == []
-    (held,) = world.take(queue=world.dead)
-    assert properties_of(held) == {"DeadLetterReason": "bad", "DeadLetterErrorDescription": "very"}
-    assert Message(held.payload).message_annotations()[DEAD_LETTER_SOURCE] == "orders"
-    assert world.answers == [None, None]
-    assert world.is_balanced()
-
-
-def test_moving_to_the_dead_letter_queue_is_no_delivery(world: World) -> None:
-    world.send("a")
-    world.settle("abandon", world.take_one())
-    world.settle("dead_letter", world.take_one())
-    assert world.take_one(queue=world.dead).deliveries == 3
-
-
-def test_a_dead_lettered_message_needs_no_reason(world: World) -> None:
-    world.send("a")
-    world.settle("dead_letter", world.take_one())
-    assert properties_of(world.take_one(queue=world.dead)) == {}
-
-
-def test_dead_lettering_is_one_transaction(world: World) -> None:
-    world.send("a")
-    held = world.take_one()
-    assert held.token is not None
-    world.queue.dead_letter(held.token, world.now, world.answer)
-    journal = world.store.journal
-    assert ([row.key for row in journal.rows], journal.removed) == ([key_of(DEAD, 1)], [key_of(1, 1)])
-
-
-def test_after_the_last_delivery_a_message_is_dead_lettered(world: World) -> None:
-    world.configure(max_delivery_count=2)
-    world.send("a", "b")
-    world.settle("abandon", world.take_one())
-    assert name_of(world.take_one()) == "a"
-    world.tick(LOCK)
-    assert names(world.take()) == ["b"]
-    (held,) = world.take(queue=world.dead)
-    assert properties_of(held)["DeadLetterReason"] == "MaxDeliveryCountExceeded"
-    assert "2 delivery attempts" in str(properties_of(held)["DeadLetterErrorDescription"])
-    assert world.is_balanced()
-
-
-def test_a_message_that_was_under_its_last_lock_when_the_broker_ended_is_dead_lettered(world: World) -> None:
-    world.configure(max_delivery_count=1)
-    world.send("a")
-    world.take()
-    world.restart()
-    world.configure(max_delivery_count=1)
-    assert world.take() == []
-    assert names(world.take(queue=world.dead)) == ["a"]
-
-
-def test_a_dead_letter_stays_where_it_is_however_often_it_is_delivered_or_dead_lettered(world: World) -> None:
-    announced: list[str | None] = []
-    world.dead.on_available = announced.append
-    world.dead.change_settings(QueueSettings(max_delivery_count=1))
-    world.send("a")
-    world.settle("dead_letter", world.take_one(), reason="bad")
-    for how in ("abandon", "dead_letter"):
-        world.settle(how, world.take_one(queue=world.dead), queue=world.dead)
-        assert world.answers[-1] is None
-    assert announced == [None] * 3
-    assert world.is_balanced()
-
-
 # --- peeking ---------------------------------------------------------------------------------------------------------
 
 
@@ -355,7 +204,7 @@ def test_peeking_may_be_limited_to_a_session() -> None:
 
 def test_a_queue_takes_bytes_up_to_its_size_and_all_of_a_batch_or_nothing(world: World) -> None:
     world.configure(max_size_in_megabytes=1)
-    world.queue.size = MEGABYTE - 2 * ONE
+    world.queue.contents.size = MEGABYTE - 2 * ONE
     with pytest.raises(RefusedError) as caught:
         world.send("a", "b", "c")
     assert caught.value.condition == RESOURCE_LIMIT_EXCEEDED
@@ -449,7 +298,7 @@ def test_a_ping_is_checked_as_any_message(world: World) -> None:
 
 def test_a_full_queue_takes_no_ping(world: World) -> None:
     world.configure(max_size_in_megabytes=1)
-    world.queue.size = MEGABYTE
+    world.queue.contents.size = MEGABYTE
     with pytest.raises(RefusedError) as caught:
         world.send(message("", is_ping=True))
     assert caught.value.condition == RESOURCE_LIMIT_EXCEEDED

@@ -40,7 +40,7 @@ class Broker:
 
     def facts(self) -> tuple[object, ...]:
         queue = self.queue
-        lines = {session: list(line.ahead(100)) for session, line in queue.lines.items()}
+        lines = {session: list(line.ahead(100)) for session, line in queue.contents.waiting.items()}
         return queue.size, queue.active_count, queue.scheduled_count, queue.deferred, lines, self.dead.size
 
 

@@ -17,7 +17,7 @@ def world() -> World:
 @pytest.fixture
 def furnished(world: World) -> World:
     """A world with a queue and a subscription."""
-    world.namespace.create_queue("queue", QueueSettings(), world.answer)
+    world.namespace.queues.create("queue", QueueSettings(), world.answer)
     world.subscribe("kept")
     world.answers.clear()
     return world
@@ -27,7 +27,7 @@ def test_what_the_store_refuses_to_make_is_not_there(world: World) -> None:
     topics, namespace = world.topics, world.namespace
     world.subscribe("kept")
     world.answers.clear()
-    namespace.create_queue("queue", QueueSettings(), world.answer)
+    namespace.queues.create("queue", QueueSettings(), world.answer)
     topics.create("topic", TopicSettings(), world.answer)
     topics.create_subscription("orders", "new", SubscriptionSettings(), world.answer)
     topics.create_rule("orders", "kept", Rule("odd", TrueFilter()), world.answer)
@@ -35,12 +35,12 @@ def test_what_the_store_refuses_to_make_is_not_there(world: World) -> None:
     world.commit()
     assert len(world.answers) == 4
     assert all(world.answers)
-    assert namespace.find("queue") is None
-    assert namespace.find("queue/$deadletterqueue") is None
+    assert namespace.entities.find("queue") is None
+    assert namespace.entities.find("queue/$deadletterqueue") is None
     assert topics.find("topic") is None
     assert topics.get("orders").find_subscription("new") is None
     assert list(topics.get_subscription("orders", "kept").rules) == ["$default"]
-    namespace.create_queue("queue", QueueSettings(), world.answer)
+    namespace.queues.create("queue", QueueSettings(), world.answer)
     topics.create("topic", TopicSettings(), world.answer)
     topics.create_subscription("orders", "new", SubscriptionSettings(), world.answer)
     topics.create_rule("orders", "kept", Rule("odd", TrueFilter()), world.answer)
@@ -50,7 +50,7 @@ def test_what_the_store_refuses_to_make_is_not_there(world: World) -> None:
 
 def update_all(world: World, metadata: str) -> None:
     """Change a queue, a topic, a subscription and a rule."""
-    world.namespace.update_queue("queue", QueueSettings(user_metadata=metadata, lock_duration=MINUTE), world.answer)
+    world.namespace.queues.update("queue", QueueSettings(user_metadata=metadata, lock_duration=MINUTE), world.answer)
     world.topics.update("orders", TopicSettings(user_metadata=metadata), world.answer)
     changed = SubscriptionSettings(user_metadata=metadata, lock_duration=MINUTE)
     world.topics.update_subscription("orders", "kept", changed, world.answer)
@@ -60,7 +60,8 @@ def update_all(world: World, metadata: str) -> None:
 def described(world: World) -> list[str]:
     """Say how a queue, its dead-letter queue, a topic, a subscription and a rule are, and what is stored of them."""
     topic, kept = world.topics.get("orders"), world.topics.get_subscription("orders", "kept")
-    nodes = [world.namespace.get(path) for path in ("queue", "queue/$deadletterqueue", "orders/subscriptions/kept")]
+    paths = ("queue", "queue/$deadletterqueue", "orders/subscriptions/kept")
+    nodes = [world.namespace.entities.get(path) for path in paths]
     rule = world.topics.get_rule("orders", "kept", "$Default")
     return [
         *(f"{node.queue.settings} {node.row.description} {node.row.updated}" for node in nodes),
@@ -127,11 +128,11 @@ def test_a_later_change_stands_when_an_earlier_one_is_refused(furnished: World) 
 
 
 def test_what_was_sent_to_a_queue_that_the_store_has_refused_goes_with_it(world: World) -> None:
-    world.namespace.create_queue("queue", QueueSettings(), world.answer)
-    queue = world.namespace.get("queue").queue
+    world.namespace.queues.create("queue", QueueSettings(), world.answer)
+    queue = world.namespace.entities.get("queue").queue
     world.flush(full=True)
     queue.send([read_incoming(payload("a"))], world.now, world.answer)
     world.commit()
     world.commit()
-    assert world.namespace.find("queue") is None
+    assert world.namespace.entities.find("queue") is None
     assert world.store.rows(queue.id) == []

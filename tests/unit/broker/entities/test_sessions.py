@@ -63,7 +63,7 @@ def test_an_empty_session_is_not_the_next_one_and_leaves_nothing_behind(world: W
     world.settle("complete", world.take_one("a"))
     world.sessions.release(session, world.now)
     assert next_name(world) is None
-    assert world.queue.lines == {}
+    assert world.queue.contents.waiting == {}
 
 
 def test_a_session_gives_its_own_messages_in_order(world: World) -> None:
@@ -182,7 +182,7 @@ def test_a_session_whose_messages_have_expired_is_neither_the_next_one_nor_liste
     world.tick(1000)
     assert world.sessions.names(0, 10) == ["b"]
     assert [next_name(world) for _ in range(2)] == ["b", None]
-    assert list(world.queue.lines) == ["b"]
+    assert list(world.queue.contents.waiting) == ["b"]
 
 
 def test_a_session_that_comes_back_to_life_is_the_next_one_again(world: World) -> None:

@@ -64,14 +64,14 @@ class World:
 
     def send(self, *names: str, to: str = "orders", full: bool = False, **sections: Any) -> list[int]:  # noqa: ANN401
         messages = [read_incoming(payload(name, **sections)) for name in names]
-        numbers = self.namespace.get_destination(to).send(messages, self.now, self.answer)
+        numbers = self.namespace.entities.get_destination(to).send(messages, self.now, self.answer)
         self.commit(full=full)
         return numbers
 
     def held(self, subscription: str, dead: str = "") -> list[Held]:
         """Look at what a subscription has."""
         path = f"orders/subscriptions/{subscription}{dead}"
-        return self.namespace.get(path).queue.peek(0, 1000, self.now)
+        return self.namespace.entities.get(path).queue.peek(0, 1000, self.now)
 
     def names(self, subscription: str, dead: str = "") -> list[str]:
         return [name_of(held) for held in self.held(subscription, dead)]
@@ -90,7 +90,7 @@ class World:
         topic = self.topics.get("orders")
         scheduled = self.store.rows(topic.id)
         sizes = [len(row.payload) for row in scheduled]
-        for node in self.namespace:
+        for node in self.namespace.entities:
             rows: list[Row] = self.store.rows(node.queue.id)
             if node.queue.size != sum(len(row.payload) for row in rows):
                 return False

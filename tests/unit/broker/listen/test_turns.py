@@ -33,8 +33,8 @@ class Scene:
         store = MemoryStore(lambda call: self.server.call_soon(call))  # noqa: PLW0108 (it is made later)
         self.namespace = Namespace("contoso", store, clock=lambda: 0, tokens=lambda: b"")
         self.server = NamespaceServer(self.namespace, asyncio.get_running_loop())
-        self.namespace.create_queue("orders", QueueSettings(), self.answer("made"))
-        self.namespace.create_queue("bills", QueueSettings(), self.answer("made too"))
+        self.namespace.queues.create("orders", QueueSettings(), self.answer("made"))
+        self.namespace.queues.create("bills", QueueSettings(), self.answer("made too"))
         self.server.flush()
         self.log.clear()
 
@@ -47,7 +47,7 @@ class Scene:
         return answer
 
     def send(self, queue: str, what: str, then: Callable[[], None] = lambda: None) -> None:
-        self.namespace.get_queue(queue).queue.send([Incoming(b"")], 0, self.answer(what, then))
+        self.namespace.queues.get(queue).queue.send([Incoming(b"")], 0, self.answer(what, then))
 
     def client(self, name: str) -> Client:
         return Client(name, self.log)

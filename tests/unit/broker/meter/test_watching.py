@@ -27,7 +27,7 @@ def ask(path: str, *, host: str = "127.0.0.1", token: str | None = None, closed:
         store = MemoryStore(lambda call: call())
         namespace = Namespace("contoso", store, clock=lambda: 0, tokens=lambda: b"")
         namespace.policies = (LISTENER, SENDER)
-        namespace.create_queue("orders", QueueSettings(), lambda _refused: None)
+        namespace.queues.create("orders", QueueSettings(), lambda _refused: None)
         server = NamespaceServer(namespace, asyncio.get_running_loop())
         watch(server, host)
         if closed:

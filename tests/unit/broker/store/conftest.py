@@ -1,5 +1,6 @@
 """An owner of stores: opens them, runs what they notify it of, and closes them."""
 
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from pairbus.broker.store.base import EntityRow, Row, Store, StoreError, key_of
 from pairbus.broker.store.memory import MemoryStore
+from pairbus.broker.store.opening import open_writer
 from pairbus.broker.store.sqlite import SqliteStore
 
 PATIENCE = 30.0
@@ -77,3 +79,31 @@ def row(sequence_number: int, entity: int = 1, payload: bytes | None = None, ses
 
 def entity(number: int = 1, path: str = "orders", next_sequence: int = 1) -> EntityRow:
     return EntityRow(number, path, "{}", next_sequence)
+
+
+def fill(owner: Owner, count: int = 10) -> None:
+    store = owner.sqlite()
+    store.journal.entities.append(entity())
+    store.journal.rows += [row(number, payload=b"%d" % number * 200) for number in range(1, count + 1)]
+    assert owner.settle(store) is None
+    store.close()
+
+
+def refused(owner: Owner) -> str:
+    with pytest.raises(StoreError) as caught:
+        owner.sqlite()
+    assert str(owner.path) in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.fixture
+def writers(monkeypatch: pytest.MonkeyPatch) -> list[sqlite3.Connection]:
+    """The connections with which stores write, as they are opened."""
+    opened: list[sqlite3.Connection] = []
+
+    def open_and_keep(path: Path, directory: Path) -> sqlite3.Connection:
+        opened.append(open_writer(path, directory))
+        return opened[-1]
+
+    monkeypatch.setattr("pairbus.broker.store.sqlite.open_writer", open_and_keep)
+    return opened

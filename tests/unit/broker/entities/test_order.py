@@ -3,20 +3,20 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.broker.entities.lines import Line
+from pairbus.broker.entities.order import DeliveryOrder
 
 
-def drained(line: Line) -> list[int]:
+def drained(line: DeliveryOrder) -> list[int]:
     return list(iter(line.pop, None))
 
 
 def test_an_empty_line_gives_nothing() -> None:
-    line = Line()
+    line = DeliveryOrder()
     assert (line.pop(), len(line), list(line.ahead(5))) == (None, 0, [])
 
 
 def test_numbers_come_in_the_order_in_which_they_were_pushed() -> None:
-    line = Line()
+    line = DeliveryOrder()
     for number in (1, 2, 5):
         line.push(number)
     assert len(line) == 3
@@ -26,7 +26,7 @@ def test_numbers_come_in_the_order_in_which_they_were_pushed() -> None:
 
 @given(st.lists(st.integers(0, 30), unique=True, max_size=20), st.data())
 def test_whatever_comes_back_takes_its_old_place(numbers: list[int], data: st.DataObject) -> None:
-    line = Line()
+    line = DeliveryOrder()
     for number in sorted(numbers):
         line.push(number)
     taken = [line.pop() for _ in range(data.draw(st.integers(0, len(numbers))))]
@@ -42,7 +42,7 @@ def test_whatever_comes_back_takes_its_old_place(numbers: list[int], data: st.Da
 def test_what_was_dropped_does_not_come_nor_count_unless_it_is_put_back(
     numbers: list[int], data: st.DataObject
 ) -> None:
-    line = Line()
+    line = DeliveryOrder()
     for number in sorted(numbers):
         line.push(number)
     returned = [line.pop() for _ in range(data.draw(st.integers(0, len(numbers))))]
@@ -64,7 +64,7 @@ def test_what_was_dropped_does_not_come_nor_count_unless_it_is_put_back(
 
 
 def test_a_line_from_which_all_is_dropped_keeps_nothing() -> None:
-    line = Line()
+    line = DeliveryOrder()
     for number in range(1000):
         line.push(number)
         line.drop(number)

@@ -1,4 +1,4 @@
-"""The messages of a queue that are in memory with their payload."""
+"""The messages of a queue that are in memory with their payloads."""
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -14,8 +14,8 @@ FETCH: Final = 64
 """Messages that are read from the store at a time."""
 
 
-class Pool:
-    """Messages that just came in, are about to go out, or are under lock; all others are read when they are needed."""
+class MessageCache:
+    """Messages that just came in, are about to go out, or are locked; all others are read when they are needed."""
 
     __slots__ = ("_bytes", "_entity", "_held", "_store")
 
@@ -39,14 +39,14 @@ class Pool:
             self.hold(row)
 
     def hold(self, row: Row) -> Held:
-        """Keep a message."""
+        """Keep a message, and return it."""
         held = Held(row)
         self._held[held.sequence] = held
         self._bytes += len(row.payload)
         return held
 
-    def take_back(self, held: Held) -> None:
-        """Keep a message that was let go."""
+    def keep(self, held: Held) -> None:
+        """Keep a message that was released."""
         self._held[held.sequence] = held
         self._bytes += len(held.payload)
 
@@ -77,7 +77,7 @@ class Pool:
         self._bytes += len(payload) - len(held.payload)
         held.payload = payload
 
-    def let_go(self, *messages: Held) -> None:
+    def release(self, *messages: Held) -> None:
         """Keep messages no longer."""
         kept = self._held
         for held in messages:

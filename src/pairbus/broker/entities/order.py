@@ -6,11 +6,8 @@ from collections.abc import Iterator
 from itertools import chain, islice
 
 
-class Line:
-    """Sequence numbers in order. One that comes back takes its old place again, before all later ones.
-
-    A message costs a number here and nothing else, so that a queue may be deep.
-    """
+class DeliveryOrder:
+    """Sequence numbers of messages that wait. One that is put back takes its old place, before all later ones."""
 
     __slots__ = ("_dropped", "_fresh", "_returned")
 
@@ -18,7 +15,7 @@ class Line:
         self._fresh: deque[int] = deque()
         self._returned: list[int] = []
         self._dropped: set[int] = set()
-        """Numbers that still stand here and do not count."""
+        """Numbers that are still in one of the two, and do not count."""
 
     def __len__(self) -> int:
         return len(self._fresh) + len(self._returned) - len(self._dropped)
@@ -28,14 +25,14 @@ class Line:
         self._fresh.append(number)
 
     def put_back(self, number: int) -> None:
-        """Take a number back into its place."""
+        """Insert a number in its old place."""
         if number in self._dropped:
             self._dropped.discard(number)
         else:
             heapq.heappush(self._returned, number)
 
     def drop(self, number: int) -> None:
-        """Leave out a number that stands here. They are swept out once they are as many as the others."""
+        """Leave out a number that waits. Dropped numbers are swept out once they are as many as the others."""
         self._dropped.add(number)
         if len(self._dropped) > len(self):
             self._fresh = deque(each for each in self._fresh if each not in self._dropped)
@@ -44,7 +41,7 @@ class Line:
             self._dropped.clear()
 
     def pop_many(self, most: int) -> list[int]:
-        """Take out the first numbers, so many at most."""
+        """Take out the first numbers, ``most`` of them if there are."""
         fresh = self._fresh
         if not self._returned and not self._dropped:
             return [fresh.popleft() for _ in range(min(most, len(fresh)))]
