@@ -31,9 +31,9 @@ from azure.servicebus.aio import ServiceBusClient
 from bench.client import BODY, PRIMARY_CORE_SENDERS, TASKS, paired
 from bench.syphon import QUEUES, best_loop, fill, users_loop
 
+from pairbus.core.moving import Pace
 from pairbus.core.options import TransportName
 from pairbus.syphon.in_process import Syphon
-from pairbus.syphon.mover import Pace
 from pairbus.syphon.transports import transport_to
 from pairbus.testing import EmbeddedBroker
 

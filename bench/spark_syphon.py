@@ -36,9 +36,8 @@ from pairbus.spark.syphon.desk import Desk
 from pairbus.spark.syphon.job import SparkEngine
 from pairbus.syphon.accounts import Accounts
 from pairbus.syphon.depths import Depths
-from pairbus.syphon.rounds import Directly, Drain
-from pairbus.syphon.transports import open_transport
-from pairbus.syphon.worker import Carrier, Orders
+from pairbus.syphon.rounds import Drain, LocalAccount
+from pairbus.syphon.worker import Orders, work
 from pairbus.testing import EmbeddedBroker
 
 QUEUES = 10
@@ -90,11 +89,10 @@ def by_hand(primary: str, secondary: str, shares: Sequence[Share], transport: Tr
 
     async def carry() -> int:
         accounts = Accounts()
-        async with open_transport(primary, transport) as target, open_transport(secondary, transport) as source:
-            end = asyncio.Event()
-            account, orders = Directly(accounts, end), Orders(once=True, wait=5.0)
-            await Carrier("process", shares, source=source, target=target, account=account, orders=orders).run(end)
-        return accounts.total().tally.delivered
+        end = asyncio.Event()
+        account, orders = LocalAccount(accounts, end), Orders(once=True, wait=5.0)
+        await work("process", shares, orders, account, end, primary=primary, secondary=secondary, transport=transport)
+        return accounts.total().counts.delivered
 
     return asyncio.run(carry())
 
@@ -140,7 +138,7 @@ def on_spark(master: str, messages: int, transport: TransportName) -> float:
         for size in (WARM_UP, messages):
             fill(stage, size)
             seconds = asyncio.run(drain(stage))
-            assert stage.accounts.total().tally.delivered == size
+            assert stage.accounts.total().counts.delivered == size
     spark.stop()
     return told(f"{transport}: Spark, {master}", messages, seconds)
 

@@ -19,8 +19,8 @@ from tests.spark.stage import Pair, arrived, for_orders, pair
 from tests.support.waiting import wait_until
 
 from pairbus.core.ledger import Kind, Outcome
+from pairbus.core.moving import BURST
 from pairbus.instrument.ledger import read_ledger
-from pairbus.syphon.mover import BURST
 
 KILLS = int(os.environ.get("PAIRBUS_KILLS", "20"))
 SEED = int(os.environ.get("PAIRBUS_SEED", "0")) or random.randrange(10**6)

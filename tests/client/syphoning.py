@@ -18,6 +18,7 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBu
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from pairbus.core.backoff import Backoff
+from pairbus.core.moving import Pace
 from pairbus.core.naming import backlog_paths
 from pairbus.core.options import TransportName
 from pairbus.core.routing import Destinations
@@ -25,7 +26,7 @@ from pairbus.links.transport import Transport
 from pairbus.messages.sdk_batches import Message
 from pairbus.messages.sdk_messages import parked
 from pairbus.syphon.in_process import Syphon
-from pairbus.syphon.mover import Mover, Pace
+from pairbus.syphon.mover import Mover
 from pairbus.syphon.transports import transport_to
 from pairbus.testing import EmbeddedBroker, QueueSettings
 

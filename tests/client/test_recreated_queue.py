@@ -1,20 +1,17 @@
 """Y1: a backlog queue that is deleted and created again gives new messages the numbers of old ones, and loses none."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
 from random import Random
 
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusReceiver
-from azure.servicebus.exceptions import ServiceBusError
 from tests.client.syphoning import IGNORED, Pair, count_of
 
 from pairbus.core.backoff import Backoff
+from pairbus.core.moving import Limits
 from pairbus.core.options import TransportName
 from pairbus.core.routing import Destinations
-from pairbus.links.transport import Received
 from pairbus.syphon.mover import Mover
 from pairbus.syphon.transports import TRANSPORTS
 from pairbus.testing import QueueSettings
@@ -47,24 +44,24 @@ def test_y1_messages_of_a_recreated_backlog_queue_are_sent_and_not_taken_for_old
             queue = pair.backlogs[0]
             completing: list[list[int]] = []
 
-            @asynccontextmanager
-            async def recreate(ready: Sequence[Received]) -> AsyncGenerator[None]:
-                completing.append([each.sequence_number for each in ready])
+            async def recreate() -> None:
+                completing.append([each.sequence_number for each in mover.moving.completing])
                 if len(completing) == 1:
                     await asyncio.to_thread(pair.secondary.delete_queue, queue)
                     await asyncio.to_thread(pair.secondary.create_queue, queue, QueueSettings())
-                yield
 
             mover = Mover(
                 queue,
                 pair.transport(pair.secondary),
                 pair.transport(pair.primary),
                 destinations=Destinations(Backoff(0.1, 0.2), Random(1)),
-                completing=recreate,
+                account=recreate,
             )
             await pair.park(messages("old", session))
-            assert await mover.move(stop=asyncio.Event(), quota=MESSAGES) == MESSAGES
-            assert mover.report().of("orders").duplicates_suspected == MESSAGES, "none could be completed"
+            assert await mover.move(Limits(quota=MESSAGES), asyncio.Event()) == MESSAGES
+            assert mover.moving.reconciliation().of("orders").duplicates_suspected == MESSAGES, (
+                "none could be completed"
+            )
 
             await pair.park(messages("new", session))
             await move_until_empty(mover, await pair.receiver(queue))
@@ -73,7 +70,7 @@ def test_y1_messages_of_a_recreated_backlog_queue_are_sent_and_not_taken_for_old
             assert [each.message_id for each in arrived] == [
                 f"{prefix}{index}" for prefix in ("old", "new") for index in range(MESSAGES)
             ]
-            assert mover.report().of("orders").delivered == 2 * MESSAGES
+            assert mover.moving.reconciliation().of("orders").delivered == 2 * MESSAGES
 
     asyncio.run(play())
 
@@ -81,7 +78,4 @@ def test_y1_messages_of_a_recreated_backlog_queue_are_sent_and_not_taken_for_old
 async def move_until_empty(mover: Mover, backlog: ServiceBusReceiver) -> None:
     """Move what the queue has; that links were lost with the old queue may be noticed only now."""
     while await count_of(backlog):
-        try:
-            await mover.move(stop=asyncio.Event(), wait=1, until_empty=True)
-        except ServiceBusError:
-            continue
+        await mover.move(Limits(wait=1, until_empty=True), asyncio.Event())

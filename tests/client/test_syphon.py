@@ -21,6 +21,7 @@ from tests.support.ports import free_port
 
 from pairbus.amqp.message import HEADER, Message
 from pairbus.core.envelope import RESERVED
+from pairbus.core.moving import Limits
 from pairbus.core.options import TransportName
 from pairbus.core.routing import DeadLetterReason, WaitReason
 from pairbus.links.sdk.links import QueueLink, receiver_of
@@ -50,7 +51,7 @@ def texts(prefix: str, number: int, **options: Any) -> list[ServiceBusMessage]:
 
 
 async def drain(mover: Mover) -> int:
-    return await mover.move(stop=asyncio.Event(), wait=0.3, until_empty=True)
+    return await mover.move(Limits(wait=0.3, until_empty=True), asyncio.Event())
 
 
 # --- the same message -----------------------------------------------------------------------------------------------
@@ -141,7 +142,7 @@ class Both:
     async def send(self, message: AmqpAnnotatedMessage) -> tuple[Message, Message]:
         await self.backlog.send_messages(parked(message, "carried"))
         await self.direct.send_messages(message)
-        assert await self.mover.move(stop=asyncio.Event(), wait=10, quota=1) == 1
+        assert await self.mover.move(Limits(wait=10, quota=1), asyncio.Event()) == 1
         direct, carried = [await self._one(link) for link in self.links]
         return direct, carried
 
@@ -248,8 +249,8 @@ def test_two_syphons_keep_the_order_of_sessions() -> None:
             await pair.park(mixed)
             stop = asyncio.Event()
             movers = [pair.mover(burst=7), pair.mover(burst=11)]
-            moving = [asyncio.create_task(mover.move(stop=stop)) for mover in movers]
-            await until(lambda: sum(mover.report().total().delivered for mover in movers) == 36)
+            moving = [asyncio.create_task(mover.move(Limits(), stop)) for mover in movers]
+            await until(lambda: sum(mover.moving.reconciliation().total().delivered for mover in movers) == 36)
             stop.set()
             await asyncio.gather(*moving)
             for session in "xyz":
@@ -283,7 +284,7 @@ def test_what_cannot_be_delivered_is_dead_lettered_with_reason_and_description()
             }
             assert all("no/such/queue" in str(m.dead_letter_error_description) for m in dead[2:])
             assert len(await receive(await pair.receiver("orders"), 2)) == 2
-            assert mover.report().total().dead_lettered[DeadLetterReason.DESTINATION_GONE] == 2
+            assert mover.moving.reconciliation().total().dead_lettered[DeadLetterReason.DESTINATION_GONE] == 2
 
     asyncio.run(play())
 
@@ -463,8 +464,8 @@ def test_a_syphon_that_is_cut_off_leaves_everything_to_the_next_one() -> None:
         async with Pair(clock=clock) as pair:
             await pair.park(texts("m", 500))
             mover = pair.mover(burst=50)
-            moving = asyncio.create_task(mover.move(stop=asyncio.Event()))
-            await until(lambda: mover.report().total().delivered >= 100)
+            moving = asyncio.create_task(mover.move(Limits(), asyncio.Event()))
+            await until(lambda: mover.moving.reconciliation().total().delivered >= 100)
             moving.cancel()
             await asyncio.wait({moving})
             ahead[0] = int(timedelta(minutes=2).total_seconds() * 1000)

@@ -21,7 +21,7 @@ MESSAGES = 1500
 SYPHON = """
 import asyncio, sys
 from azure.servicebus.aio import ServiceBusClient
-from pairbus.syphon.mover import Pace
+from pairbus.core.moving import Pace
 from pairbus.syphon.in_process import Syphon
 from pairbus.links.sdk.transport import SdkTransport
 from pairbus.instrument.hooks import Instrument

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from pairbus.core.reconciliation import Counts, Reconciliation
 from pairbus.errors import LedgerError
 from pairbus.instrument.ledger import LedgerFile
 from pairbus.spark.syphon.desk import Desk, DriverLostError, Line
 from pairbus.syphon.accounts import Accounts, Entry
-from pairbus.syphon.reconciliation import Report, Tally
 
 
 def entry(delivered: int, completing: int = 0) -> Entry:
     return Entry(
-        carrier="task/1",
+        worker="task/1",
         queue="q",
         slot=0,
-        report=Report({"orders": Tally(delivered)}),
+        reconciliation=Reconciliation({"orders": Counts(delivered)}),
         completing={"orders": completing} if completing else {},
     )
 
@@ -37,7 +37,7 @@ def test_an_entry_is_in_the_books_when_it_is_answered() -> None:
     async def scenario(desk: Desk, accounts: Accounts) -> None:
         async with desk.round(asyncio.Event()), Line(desk.address) as line:
             await line.enter(entry(3))
-            assert accounts.total().tally.delivered == 3
+            assert accounts.total().counts.delivered == 3
             assert not line.end.is_set()
 
     play(scenario)
@@ -61,7 +61,7 @@ def test_of_a_task_that_dies_what_it_was_about_to_complete_is_suspected() -> Non
     async def scenario(desk: Desk, accounts: Accounts) -> None:
         async with desk.round(asyncio.Event()), Line(desk.address) as line:
             await line.enter(entry(5, completing=2))
-        assert accounts.total().tally.duplicates_suspected == 2
+        assert accounts.total().counts.duplicates_suspected == 2
 
     play(scenario)
 

@@ -62,17 +62,17 @@ def test_a_backlog_is_carried_home_and_the_books_add_up(spark: SparkSession, tmp
     with pair(3) as stage:
         stage.accounts = Accounts(ledger)
         asyncio.run(scenario(stage))
-        lines = {(line.queue.rpartition("/")[2], line.destination): line for line in stage.accounts.lines()}
+        lines = {(line.queue.rpartition("/")[2], line.destination): line for line in stage.accounts.rows()}
     ledger.close()
-    assert {key: line.tally.delivered for key, line in lines.items()} == {
+    assert {key: line.counts.delivered for key, line in lines.items()} == {
         ("0", "orders"): 300,
         ("1", "nowhere"): 0,
         ("1", "orders"): 50,
         ("2", ""): 0,
         ("2", "orders"): 1,
     }
-    assert lines["1", "nowhere"].tally.dead_lettered == {DeadLetterReason.DESTINATION_GONE: 4}
-    assert lines["2", ""].tally.dead_lettered == {DeadLetterReason.NO_DESTINATION: 1}
+    assert lines["1", "nowhere"].counts.dead_lettered == {DeadLetterReason.DESTINATION_GONE: 4}
+    assert lines["2", ""].counts.dead_lettered == {DeadLetterReason.NO_DESTINATION: 1}
     assert sum(line.found for line in lines.values()) == 356
     done = [record for record in read_ledger(tmp_path / "ledger") if record.outcome is Outcome.DONE]
     counted = {kind: sum(each.messages for each in done if each.kind is kind) for kind in Kind}
@@ -90,13 +90,13 @@ def test_a_skewed_backlog_is_shared_by_all_cores(spark: SparkSession, monkeypatc
     """Y4, Y5: two slots at one queue, each in a task of its own; a session's messages keep their order."""
     monkeypatch.setattr("pairbus.core.slots.SLOT_DEPTH", 100)
     labels = [park(Label(session_id=f"s{number % 4}"), "orders") for number in range(8)]
-    carriers: set[tuple[str, int]] = set()
+    workers: set[tuple[str, int]] = set()
 
     async def scenario(stage: Pair) -> None:
         enter = stage.accounts.enter
 
         async def watched(entry: Any) -> None:
-            carriers.add((entry.carrier, entry.slot))
+            workers.add((entry.worker, entry.slot))
             await enter(entry)
 
         monkeypatch.setattr(stage.accounts, "enter", watched)
@@ -110,8 +110,8 @@ def test_a_skewed_backlog_is_shared_by_all_cores(spark: SparkSession, monkeypatc
 
     with pair(2) as stage:
         asyncio.run(scenario(stage))
-    assert {slot for _, slot in carriers} == {0, 1}
-    assert len({carrier for carrier, _ in carriers}) >= 2
+    assert {slot for _, slot in workers} == {0, 1}
+    assert len({carrier for carrier, _ in workers}) >= 2
 
 
 def test_an_idle_syphon_holds_one_long_poll_and_stops_in_order(
@@ -138,7 +138,7 @@ def test_an_idle_syphon_holds_one_long_poll_and_stops_in_order(
             for queue, count in counted.items():
                 assert lasted[queue] >= 0.95 * count * poll * 1e6  # each was held, none was cut short
             await stage.park([*for_orders(5), *for_orders(50, 1, "n")])  # more than a share's quota: a new round
-            await until(lambda: stage.accounts.total().tally.delivered == 55)
+            await until(lambda: stage.accounts.total().counts.delivered == 55)
             stop.set()
             await asyncio.wait_for(keeping, 60)
         assert Counter(await arrived(stage)) == Counter([f"m{n}" for n in range(5)] + [f"n{n}" for n in range(50)])
@@ -156,15 +156,15 @@ def test_a_stop_in_the_middle_finishes_bursts_and_the_next_run_does_the_rest(spa
         await stage.park(for_orders(1500))
         async with drain(spark, stage) as (drained, stop):
             draining = asyncio.create_task(drained.once())
-            await until(lambda: stage.accounts.total().tally.delivered > 0)
+            await until(lambda: stage.accounts.total().counts.delivered > 0)
             stop.set()
             await draining
-        at_stop = stage.accounts.total().tally.delivered
+        at_stop = stage.accounts.total().counts.delivered
         assert len(await arrived(stage)) == at_stop
         stage.accounts = Accounts()
         async with drain(spark, stage) as (drained, stop):
             await drained.once()
-        assert at_stop + stage.accounts.total().tally.delivered == 1500
+        assert at_stop + stage.accounts.total().counts.delivered == 1500
         assert Counter(await arrived(stage)) == Counter(f"m{number}" for number in range(1500))
 
     with pair(1, lock_seconds=5) as stage:

@@ -11,7 +11,7 @@ from rich.progress import Progress as Bars
 
 from pairbus.cli.reconciliation import short
 from pairbus.cli.terminal import visible
-from pairbus.syphon.mover import pause
+from pairbus.syphon.worker import pause
 
 if TYPE_CHECKING:
     from rich.progress import TaskID
@@ -62,8 +62,8 @@ class Progress:
 
     def _update(self) -> None:
         for queue, depth in self._drain.depths.items():
-            tally = self._accounts.of(queue).total()
-            moved = tally.delivered + tally.dead_lettered.total()
+            counts = self._accounts.of(queue).total()
+            moved = counts.delivered + counts.dead_lettered.total()
             self._deepest[queue] = max(self._deepest.get(queue, 0), depth or 0, moved)
             if queue not in self._of:
                 if not self._deepest[queue]:
@@ -75,9 +75,9 @@ class Progress:
     async def _tell(self) -> None:
         told = 0
         while not await pause(TELL_INTERVAL, self._done):
-            tally = self._accounts.total().tally
-            moved = tally.delivered + tally.dead_lettered.total()
+            counts = self._accounts.total().counts
+            moved = counts.delivered + counts.dead_lettered.total()
             if moved != told:
                 told = moved
                 rate = moved / (time.monotonic() - self._began)
-                self._console.print(f"{moved:,} moved, {rate:,.0f}/s, {tally.waiting.total():,} waiting")
+                self._console.print(f"{moved:,} moved, {rate:,.0f}/s, {counts.waiting.total():,} waiting")

@@ -8,21 +8,21 @@ from rich.box import SIMPLE
 from rich.table import Table
 
 from pairbus.cli.terminal import visible
-from pairbus.syphon.accounts import Line, oldest_age
+from pairbus.syphon.accounts import Row, oldest_age
 
 if TYPE_CHECKING:
+    from pairbus.core.reconciliation import Reconciliation
     from pairbus.syphon.accounts import Accounts
-    from pairbus.syphon.reconciliation import Report
 
 
 def as_document(accounts: "Accounts", seconds: float) -> dict[str, Any]:
     """Return the reconciliation as one JSON object."""
-    lines = accounts.lines()
+    lines = accounts.rows()
     return {
-        **_counts(accounts.total(), seconds),
+        **_totals(accounts.total(), seconds),
         "seconds": round(seconds, 3),
         "queues": [
-            {"queue": line.queue, "destination": line.destination or None, **_counts(line, seconds)} for line in lines
+            {"queue": line.queue, "destination": line.destination or None, **_totals(line, seconds)} for line in lines
         ],
         "problems": accounts.problems,
     }
@@ -37,39 +37,39 @@ def rows(accounts: "Accounts", seconds: float) -> list[dict[str, Any]]:
             "queue": line.queue,
             "destination": line.destination or None,
             "found": line.found,
-            "delivered": line.tally.delivered,
+            "delivered": line.counts.delivered,
             "dead_lettered": _dead(line),
             "waiting": line.waiting,
-            "duplicates_suspected": line.tally.duplicates_suspected,
-            "oldest_at": line.tally.oldest_at,
+            "duplicates_suspected": line.counts.duplicates_suspected,
+            "oldest_at": line.counts.oldest_at,
             "seconds": seconds,
         }
-        for line in accounts.lines()
+        for line in accounts.rows()
     ]
 
 
-def _counts(line: Line, seconds: float) -> dict[str, Any]:
-    tally = line.tally
+def _totals(line: Row, seconds: float) -> dict[str, Any]:
+    counts = line.counts
     return {
         "found": line.found,
-        "delivered": tally.delivered,
-        "dead_lettered": tally.dead_lettered.total(),
+        "delivered": counts.delivered,
+        "dead_lettered": counts.dead_lettered.total(),
         "waiting": sum(line.waiting.values()),
-        "duplicates_suspected": tally.duplicates_suspected,
+        "duplicates_suspected": counts.duplicates_suspected,
         "dead_lettered_by_reason": _dead(line),
         "waiting_by_reason": line.waiting,
-        "oldest_age_seconds": oldest_age(tally, datetime.now(UTC)),
-        "rate": round(tally.delivered / seconds, 1) if seconds else 0.0,
+        "oldest_age_seconds": oldest_age(counts, datetime.now(UTC)),
+        "rate": round(counts.delivered / seconds, 1) if seconds else 0.0,
     }
 
 
-def _dead(line: Line) -> dict[str, int]:
-    return {reason.value: count for reason, count in line.tally.dead_lettered.items() if count}
+def _dead(line: Row) -> dict[str, int]:
+    return {reason.value: count for reason, count in line.counts.dead_lettered.items() if count}
 
 
 def reconciliation_table(accounts: "Accounts", seconds: float) -> Table:
     """Return the reconciliation for the terminal."""
-    lines, total = accounts.lines(), accounts.total()
+    lines, total = accounts.rows(), accounts.total()
     what = f"{total.found:,} messages{_of_queues(line.queue for line in lines)} in {seconds:,.1f} s"
     table = Table(title=what, title_justify="left", show_footer=True, box=SIMPLE, padding=(0, 1, 0, 0))
     table.add_column("queue", "total")
@@ -94,16 +94,16 @@ def _of_queues(queues: Iterable[str]) -> str:
 _COLUMNS = ("found", "delivered", "dead", "waiting", "twice?", "oldest", "per s")
 
 
-def _cells(line: Line, seconds: float) -> tuple[str, ...]:
-    age = oldest_age(line.tally, datetime.now(UTC))
+def _cells(line: Row, seconds: float) -> tuple[str, ...]:
+    age = oldest_age(line.counts, datetime.now(UTC))
     return (
         f"{line.found:,}",
-        f"{line.tally.delivered:,}",
+        f"{line.counts.delivered:,}",
         _reasons(_dead(line)),
         _reasons(line.waiting),
-        f"{line.tally.duplicates_suspected:,}",
+        f"{line.counts.duplicates_suspected:,}",
         "-" if age is None else duration(age),
-        f"{line.tally.delivered / seconds:,.0f}" if seconds else "-",
+        f"{line.counts.delivered / seconds:,.0f}" if seconds else "-",
     )
 
 
@@ -111,7 +111,7 @@ def _reasons(counts: Mapping[str, int]) -> str:
     return "\n".join(f"{count:,} {reason}" for reason, count in counts.items()) or "0"
 
 
-def foreseen_table(foreseen: "Mapping[str, Report]") -> Table:
+def foreseen_table(foreseen: "Mapping[str, Reconciliation]") -> Table:
     """Return what a syphon would try, for the terminal."""
     found = sum(report.total().found for report in foreseen.values())
     table = Table(
@@ -122,13 +122,13 @@ def foreseen_table(foreseen: "Mapping[str, Report]") -> Table:
     for name in ("deliver", "dead-letter", "oldest"):
         table.add_column(name, justify="right")
     for queue, report in foreseen.items():
-        for destination, tally in sorted(report.destinations.items()):
-            age = oldest_age(tally, datetime.now(UTC))
-            dead = {reason.value: count for reason, count in tally.dead_lettered.items()}
+        for destination, counts in sorted(report.destinations.items()):
+            age = oldest_age(counts, datetime.now(UTC))
+            dead = {reason.value: count for reason, count in counts.dead_lettered.items()}
             table.add_row(
                 short(queue),
                 visible(destination) or "-",
-                f"{tally.delivered:,}",
+                f"{counts.delivered:,}",
                 _reasons(dead),
                 "-" if age is None else duration(age),
             )

@@ -22,9 +22,9 @@ from pairbus.extras import require
 
 if TYPE_CHECKING:
     from pairbus.core.options import TransportName
+    from pairbus.core.reconciliation import Reconciliation
     from pairbus.syphon.accounts import Accounts
     from pairbus.syphon.depths import Depths
-    from pairbus.syphon.reconciliation import Report
     from pairbus.syphon.rounds import Engine
 
 LEFT_BEHIND = 1
@@ -158,16 +158,16 @@ async def _look(wanted: Wanted) -> int:
     return 0
 
 
-def _foreseen(foreseen: "dict[str, Report]") -> dict[str, Any]:
+def _foreseen(foreseen: "dict[str, Reconciliation]") -> dict[str, Any]:
     return {
         "found": sum(report.total().found for report in foreseen.values()),
         "queues": {
             queue: {
                 destination: {
-                    "deliver": tally.delivered,
-                    "dead_letter": {reason.value: count for reason, count in tally.dead_lettered.items()},
+                    "deliver": counts.delivered,
+                    "dead_letter": {reason.value: count for reason, count in counts.dead_lettered.items()},
                 }
-                for destination, tally in report.destinations.items()
+                for destination, counts in report.destinations.items()
             }
             for queue, report in foreseen.items()
         },

@@ -1,17 +1,18 @@
 """One burst of parked messages, from receipt to settlement (Y1, Y3, Y4, Y5), without the I/O.
 
-The syphon receives a burst under lock and asks :func:`plan` what to do with it. Messages for one destination and
-session form a :class:`Lane`, whose batches are sent one after the other, so that their order holds; lanes are
-independent of each other. The drivers, in the application, on Spark and in the simulation, share these rules.
+:mod:`pairbus.core.moving` asks :func:`plan` what to do with the messages that were received. Those for one destination,
+session and partition key are :class:`OrderedMessages`, whose batches are sent one after the other, so that their order
+holds; batches of different ones are sent at the same time.
 """
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from operator import attrgetter
 from typing import Generic, TypeAlias, TypeVar
 
-from pairbus.core.envelope import SESSION_ID, Label
+from pairbus.core.envelope import PATH, SESSION_ID, Label
 from pairbus.core.naming import entity_key
 from pairbus.core.routing import DeadLetter, Deliver, Destinations, Ruling, Wait, WaitReason, route
 from pairbus.core.verdict import Cause, ErrorFacts
@@ -56,10 +57,19 @@ class Parked:
         return self._routed
 
     @property
+    def destination(self) -> str:
+        """Where it belongs; empty if it does not say so."""
+        routed = self.routed
+        if isinstance(routed, Deliver):
+            return routed.destination
+        named = self.label.application_properties.get(PATH)
+        return named if isinstance(named, str) else ""
+
+    @property
     def unparked(self) -> Label:
         """The label with which it is delivered, if it is."""
         routed = self.routed
-        assert isinstance(routed, Deliver)  # noqa: S101 (only what is delivered is in a lane)
+        assert isinstance(routed, Deliver)  # noqa: S101 (nothing else is sent)
         return routed.label
 
     @property
@@ -69,7 +79,15 @@ class Parked:
         return SESSION_ID in properties or SESSION_ID.encode() in properties
 
 
+@dataclass(slots=True, eq=False, kw_only=True)
+class LockedMessage(Parked):
+    """A message of a backlog queue that was received under lock."""
+
+    locked_until: datetime
+
+
 P = TypeVar("P", bound=Parked)
+L = TypeVar("L", bound=LockedMessage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +99,7 @@ class Decided(Generic[P]):
 
 
 @dataclass(slots=True)
-class Lane(Generic[P]):
+class OrderedMessages(Generic[P]):
     """The messages of a burst for one destination that must keep their order, sent in batches."""
 
     destination: str
@@ -94,7 +112,7 @@ class Lane(Generic[P]):
         self._waiting.append(message)
 
     def next_batch(self) -> Sequence[P]:
-        """Return the messages to send now, none when the lane is done. The same until told how it ended."""
+        """Return the messages to send now, none when all are done. The same until told how it ended."""
         if self._one_by_one:
             return self._waiting[:1]
         if sum(map(_size, self._waiting)) <= self.batch_limit:
@@ -139,51 +157,56 @@ class Plan(Generic[P]):
 
     :ivar sent_before: messages that an earlier burst of this syphon sent and could not complete: complete them.
     :ivar decided: messages that wait or are dead-lettered.
-    :ivar lanes: messages to send.
+    :ivar ordered: messages to send.
     """
 
     sent_before: Sequence[P]
     decided: Sequence[Decided[P]]
-    lanes: Sequence[Lane[P]]
+    ordered: Sequence[OrderedMessages[P]]
 
 
-class Shelf:
+class WaitingMessages(Generic[L]):
     """Messages that wait, kept under their locks so that those behind them in the queue come forward (Y3).
 
     A message that was put back at once would come again at once, at the head of its queue. One whose time has
-    come is put back, to be received anew; one whose lock runs out on the shelf comes back by itself.
+    come is put back, to be received again; one whose lock runs out while it waits comes back by itself.
 
-    :param room: how many messages may wait here; a shelf that is full receives no more.
+    :param room: how many messages may wait before no more are received.
     """
 
     def __init__(self, room: int) -> None:
-        self.room = room
-        self._until: dict[int, float] = {}
+        self._room = room
+        self._waits: dict[int, tuple[L, Wait]] = {}
 
-    def put(self, sequence_number: int, until: float) -> None:
-        """Let a message wait until then."""
-        self._until[sequence_number] = until
+    def put(self, message: L, ruling: Wait) -> None:
+        """Let a message wait."""
+        self._waits[message.sequence_number] = message, ruling
 
-    def take_due(self, now: float) -> list[int]:
-        """Take off the messages that have waited long enough, to be put back into their queue."""
-        due = [number for number, until in self._until.items() if until <= now]
-        for number in due:
-            del self._until[number]
+    def take_due(self, now: float) -> list[L]:
+        """Take out the messages that have waited long enough."""
+        due = [message for message, ruling in self._waits.values() if ruling.until <= now]
+        self.forget(map(_sequence_number, due))
         return due
 
-    def forget(self, sequence_number: int) -> None:
-        """Take off a message whose lock ran out and which was received anew."""
-        self._until.pop(sequence_number, None)
+    def forget(self, sequence_numbers: Iterable[int]) -> None:
+        """Take out messages whose locks ran out and which were received again."""
+        if self._waits:
+            for number in sequence_numbers:
+                self._waits.pop(number, None)
+
+    def messages(self) -> Iterable[tuple[L, WaitReason]]:
+        """Return the messages, and why each waits."""
+        return ((message, ruling.reason) for message, ruling in self._waits.values())
 
     @property
-    def wake_at(self) -> float | None:
-        """When the first message is due; None: none waits."""
-        return min(self._until.values(), default=None)
+    def wake_at(self) -> float:
+        """When the first message is due; infinite: none waits."""
+        return min((ruling.until for _, ruling in self._waits.values()), default=math.inf)
 
     @property
     def full(self) -> bool:
         """Whether no more messages should be received."""
-        return len(self._until) >= self.room
+        return len(self._waits) >= self._room
 
 
 class RememberedMessages:
@@ -261,8 +284,8 @@ def plan(
     earliest = _earliest(others, set(map(_sequence_number, messages))) if others else {}
     done: list[P] = []
     decided: list[Decided[P]] = []
-    lanes: dict[tuple[str, str | None, str | None], Lane[P]] = {}
-    last: tuple[Deliver, str | None, Lane[P]] | None = None
+    ordered: dict[tuple[str, str | None, str | None], OrderedMessages[P]] = {}
+    last: tuple[Deliver, str | None, OrderedMessages[P]] | None = None
     for message in messages:
         if sent_before and sent_before.has(message, now):
             done.append(message)
@@ -282,17 +305,19 @@ def plan(
         elif session is not None and earliest.get((key, session), message.sequence_number) < message.sequence_number:
             decided.append(Decided(message, Wait(WaitReason.EARLIER, now + EARLIER_PAUSE)))
         else:
-            lane = lanes.get((key, session, message.partition_key))
-            if lane is None:
-                lane = lanes[key, session, message.partition_key] = Lane[P](routed.destination, batch_limit)
-            lane.add(message)
+            same = ordered.get((key, session, message.partition_key))
+            if same is None:
+                same = ordered[key, session, message.partition_key] = OrderedMessages[P](
+                    routed.destination, batch_limit
+                )
+            same.add(message)
             if session is None:
-                last = routed, message.partition_key, lane
-    return Plan(done, decided, tuple(lanes.values()))
+                last = routed, message.partition_key, same
+    return Plan(done, decided, tuple(ordered.values()))
 
 
 def _earliest(others: Iterable[Parked], own: Collection[int]) -> dict[_Session, int]:
-    """Return the first message of each session that somebody else has."""
+    """Return the first message of each session that another mover has."""
     earliest: dict[_Session, int] = {}
     for message in others:
         session = _session_of(message)

@@ -1,4 +1,4 @@
-"""How a backlog is shared out: which queue is emptied by how many at once, and who does which part."""
+"""How a backlog is shared out: how many movers empty each queue at once, and which worker has which of them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,13 +12,13 @@ SLOT_DEPTH: Final = 2_000
 class Share:
     """A part of the work: one of the slots at a queue.
 
-    :ivar quota: how many messages it may move before the work is shared out anew.
-    :ivar weight: how many messages it is expected to move; 0: nobody knows.
+    :ivar quota: how many messages it may move before the work is shared out again.
+    :ivar weight: how many messages it is expected to move; 0: not known.
     """
 
     queue: str
     slot: int
-    quota: int
+    quota: float
     weight: int = 0
 
     def once(self) -> "Share":
@@ -26,12 +26,12 @@ class Share:
         return replace(self, quota=min(self.quota, self.weight)) if self.weight else self
 
 
-def share_out(depths: Mapping[str, int | None], parallelism: int, *, quota: int) -> list[Share]:
+def share_out(depths: Mapping[str, int | None], parallelism: int, *, quota: float) -> list[Share]:
     """Give each queue a slot, and one that is deeper than the fair part of a worker as many as it takes.
 
     So a backlog that is all in one queue still keeps every worker busy.
 
-    :param depths: how many messages are in each queue; None: nobody knows.
+    :param depths: how many messages are in each queue; None: not known.
     :param parallelism: how many can work at once.
     """
     fair = max(SLOT_DEPTH, sum(depth or 0 for depth in depths.values()) / parallelism)
@@ -43,8 +43,8 @@ def share_out(depths: Mapping[str, int | None], parallelism: int, *, quota: int)
 
 
 def pack(shares: Sequence[Share], tasks: int) -> list[list[Share]]:
-    """Deal the shares to so many tasks, or less if there is not one for each: the heaviest first, to who has least."""
+    """Deal the shares to at most so many tasks: the heaviest first, each to the task that has the least."""
     dealt: list[list[Share]] = [[] for _ in range(min(tasks, len(shares)))]
     for share in sorted(shares, key=lambda share: -share.weight):
-        min(dealt, key=lambda hand: (sum(each.weight for each in hand), len(hand))).append(share)
+        min(dealt, key=lambda task: (sum(each.weight for each in task), len(task))).append(share)
     return dealt

@@ -8,26 +8,25 @@ sections that the rules change are ever decoded (:mod:`pairbus.messages.encoded_
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from pairbus.amqp import AmqpError
 from pairbus.amqp.message import Message
-from pairbus.core.burst import Parked
+from pairbus.core.burst import LockedMessage, Parked
 from pairbus.core.envelope import Label
-from pairbus.core.routing import DeadLetter
+from pairbus.core.moving import Settlement
 from pairbus.core.verdict import ErrorFacts
 from pairbus.messages.encoded_labels import relabelled
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Received(Parked):
+class Received(LockedMessage):
     """A message of a backlog queue, under a lock of the transport that received it, which knows more about it.
 
     :ivar payload: the message, encoded as it came.
     """
 
     payload: bytes
-    locked_until: datetime
 
     @property
     def message_id(self) -> object:
@@ -51,9 +50,6 @@ class Outgoing:
     session_id: str | None = None
     partition_key: str | None = None
 
-
-Settlement: TypeAlias = Literal["complete", "abandon"] | DeadLetter
-"""How the receiver ends with a message: remove it, put it back, or move it to the dead-letter queue."""
 
 Answers: TypeAlias = Sequence[Exception | None]
 """How an operation ended for each of its messages; None: well."""

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import TypeVar, cast
 
+from pairbus.core.burst import LockedMessage
 from pairbus.core.envelope import Label
 from pairbus.core.ledger import Kind
 from pairbus.core.naming import entity_key
@@ -45,15 +46,18 @@ class Origin:
     sequence_number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Locked:
+@dataclass(slots=True, eq=False, kw_only=True)
+class Locked(LockedMessage):
     """A message received under lock."""
 
-    sequence_number: int
     token: int
     message: Message
-    enqueued_at: datetime
     origin: Origin
+
+    @property
+    def message_id(self) -> object:
+        """The id that its sender gave it."""
+        return self.message.id
 
 
 class FaultKind(enum.Enum):
@@ -166,7 +170,7 @@ class Queue:
             future.resolve(facts(Cause.NOT_FOUND, f"{self.path}: deleted"))
 
     def receive(self, most: int, wait: float) -> Future[Sequence[Locked] | ErrorFacts]:
-        """Lock the first messages that nobody has locked, waiting for one if need be."""
+        """Lock the first messages that are not locked, waiting for one if need be."""
         future = Future[Sequence[Locked] | ErrorFacts]()
         self._waiting.append((future, most))
         self._serve()
@@ -186,7 +190,7 @@ class Queue:
         return self._settle(token, lambda number: self.dead_letters.append((number, self.messages.pop(number), ruling)))
 
     def renew(self, token: int) -> ErrorFacts | int:
-        """Lock a locked message anew."""
+        """Lock a locked message for another while."""
         number = self._number_of(token)
         if isinstance(number, int):
             self._lock(number, token)
@@ -241,8 +245,18 @@ class Queue:
             for number in free:
                 token = next(self._namespace.tokens)
                 self._lock(number, token)
+                message = self.messages[number]
                 locked.append(
-                    Locked(number, token, self.messages[number], self._enqueued_at[number], self.origin(number))
+                    Locked(
+                        number,
+                        message.label,
+                        MESSAGE_BYTES,
+                        enqueued_at=self._enqueued_at[number],
+                        locked_until=EPOCH + timedelta(seconds=self._namespace.wall + LOCK_SECONDS),
+                        token=token,
+                        message=message,
+                        origin=self.origin(number),
+                    )
                 )
             future.resolve(locked)
 
@@ -295,7 +309,7 @@ class Namespace:
     ) -> Running[T | ErrorFacts]:
         """Have the broker carry out an operation, over the network, and return its answer or an error's facts.
 
-        A request that is on its way arrives whatever becomes of whoever sent it.
+        A request that is on its way arrives whatever becomes of its sender.
         """
         answer = Future[T | ErrorFacts]()
         fault = self._fault(path, kind, size)

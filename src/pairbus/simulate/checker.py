@@ -5,11 +5,13 @@ brokers stored, delivered and removed. Its arithmetic is its own, so that a mist
 """
 
 import enum
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pairbus.core.naming import entity_key
+from pairbus.core.reconciliation import Counts
 from pairbus.core.routing import DeadLetter, DeadLetterReason
 from pairbus.core.sending import Done, Failed
 from pairbus.core.verdict import Cause, ErrorFacts
@@ -20,6 +22,7 @@ from pairbus.simulate.kernel import Kernel
 _TOLERANCE = 1e-6
 _OUTAGES = (Cause.TIMEOUT, Cause.CONNECTION, Cause.INTERNAL, Cause.DISABLED, Cause.FULL)
 _SHORTEST_COOL_DOWN = 8.0  # 10 s less 20 % jitter
+_LOCKS_LAST = 180.0  # a burst takes less, and what went wrong before it does not excuse the loss of a lock
 _BETWEEN_TRIES = 3.0  # 2 s at most, and the time that an answer takes
 
 
@@ -76,7 +79,7 @@ class Checker:
     sent: dict[str, _Sent] = field(default_factory=dict[str, _Sent])
     arrivals: Counter[str] = field(default_factory=Counter[str])
     foreign: set[str] = field(default_factory=set[str])
-    """Ids of messages that somebody else put into a backlog queue."""
+    """Ids of messages that a stranger put into a backlog queue."""
     ping_count: int = 0
     _may_repeat: set[str] = field(default_factory=set[str])
     _outages: defaultdict[tuple[str, str], _Outage] = field(
@@ -87,6 +90,9 @@ class Checker:
     _delivered: dict[Origin, int] = field(default_factory=dict[Origin, int])
     _dead: dict[str, DeadLetterReason] = field(default_factory=dict[str, DeadLetterReason])
     _settled: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    _carried_count: int = 0
+    """How many messages destinations have stored that came from backlog queues, repeated ones included."""
+    _clock_stepped_at: float = -math.inf
     _carried: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict[str, set[str]](set))
 
     def broken(self, rule: str, about: str, text: str) -> None:
@@ -204,6 +210,7 @@ class Checker:
         if message != sent.message or entity_key(entity) != entity_key(sent.entity):
             self.broken("E2", message.id, f"{message.id} arrived at {entity} changed: {message} was {sent.message}")
         self.arrivals[message.id] += 1
+        self._carried_count += origin is not None
         if origin is not None and origin not in self._delivered:
             self._check_order(entity, message, origin)
             self._delivered[origin] = len(self._delivered)
@@ -247,6 +254,19 @@ class Checker:
             self._settled.add((syphon, message.id))
         elif (syphon, message.id) not in self._settled:  # it cannot complete twice what it sent twice for no reason
             self._may_repeat.add(message.id)
+            if answer.cause is Cause.SETTLEMENT and not self._may_lose_locks:
+                self.broken("Y4", message.id, f"{syphon} has lost the lock of {message.id}")
+
+    def clock_stepped(self) -> None:
+        """The secondary's clock was set: locks end sooner or later than was said."""
+        self._clock_stepped_at = self.kernel.now
+
+    @property
+    def _may_lose_locks(self) -> bool:
+        since = self.kernel.now - _LOCKS_LAST
+        return self._clock_stepped_at > since or any(
+            fault.begins <= self.kernel.now and fault.ends > since for fault in self.secondary_faults
+        )
 
     def carry_failed(self, syphon: str, messages: Sequence[Message], answer: ErrorFacts) -> None:
         """A syphon was told that a destination did not take messages."""
@@ -260,11 +280,14 @@ class Checker:
 
     # At the end
 
-    def finish(self, left: Mapping[str, int]) -> None:
+    def finish(self, left: Mapping[str, int], told: Counts) -> None:
         """Account for every message, once the faults are over and the syphon has run.
 
         :param left: backlog queues that are not empty, and how many messages each has.
+        :param told: what the syphons say that they have done. An answer that was lost makes them say less.
         """
+        if told.dead_lettered.total() > len(self._dead) or told.delivered > self._carried_count:
+            self.broken("Y6", "the backlog", f"the syphons say that they have done more than brokers know of: {told}")
         for queue, count in left.items():
             self.broken("Y1", queue, f"{queue} still has {count} messages")
         for client, entity in self.failing_over:

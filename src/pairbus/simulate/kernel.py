@@ -25,7 +25,7 @@ class Future(Generic[T]):
         self._callbacks: list[Callable[[T], None]] = []
 
     def resolve(self, value: T) -> None:
-        """Give the value to whoever waits; a second value is not heard."""
+        """Give the value to all that wait for it; a second value is ignored."""
         if self.done:
             return
         self.done, self._value = True, value
@@ -61,22 +61,31 @@ Running: TypeAlias = Generator[Request, Any, T]
 
 
 class Process:
-    """A running generator that can be killed between any two of its steps."""
+    """A running generator that can be killed between any two of its steps, and its children with it.
 
-    def __init__(self, kernel: "Kernel", generator: Running[None]) -> None:
+    A child's steps are counted as its parent's.
+    """
+
+    def __init__(self, kernel: "Kernel", generator: Running[None], parent: "Process | None" = None) -> None:
         self.alive = True
+        self.children: list[Process] = []
         self._kernel = kernel
         self._generator = generator
+        self._parent = parent
         self._turn = 0
         self.steps_left: int | None = None
         """Killed after so many more steps; None: not."""
         self.on_killed: Callable[[], None] | None = None
+        if parent is not None:
+            parent.children = [*(child for child in parent.children if child.alive), self]
 
     def kill(self) -> None:
         """End the process where it stands, as ``kill -9`` would: none of its code runs any more."""
         if self.alive:
             self.alive = False
             self._generator.close()
+            for child in self.children:
+                child.kill()
             if self.on_killed is not None:
                 self.on_killed()
 
@@ -84,10 +93,11 @@ class Process:
         """Let the process go on, if it still waits for this."""
         if not self.alive or turn != self._turn:
             return
-        if self.steps_left is not None:
-            self.steps_left -= 1
-            if self.steps_left < 0:
-                self.kill()
+        counted = self._parent or self
+        if counted.steps_left is not None:
+            counted.steps_left -= 1
+            if counted.steps_left < 0:
+                counted.kill()
                 return
         self._turn += 1
         turn = self._turn
@@ -120,9 +130,9 @@ class Kernel:
         """Call after so many seconds."""
         self.at(self.now + seconds, call)
 
-    def spawn(self, generator: Running[None]) -> Process:
+    def spawn(self, generator: Running[None], parent: Process | None = None) -> Process:
         """Start a process."""
-        process = Process(self, generator)
+        process = Process(self, generator, parent)
         self.after(0, lambda: process.resume(0, None))
         return process
 

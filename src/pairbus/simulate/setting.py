@@ -32,13 +32,13 @@ class SenderSetting:
 
 @dataclass(frozen=True, slots=True)
 class SyphonCrash:
-    """A syphon that crashes at a time, or after so many steps of one of its pumps, and comes back later."""
+    """A syphon that crashes at a time, or after so many steps of one of its movers, and comes back later."""
 
     syphon: int
     at: float
     back_after: float
     steps: int | None = None
-    pump: int = 0
+    queue: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Recreation:
 
 @dataclass(frozen=True, slots=True)
 class Stranger:
-    """A message that somebody else puts into a backlog queue, which can never be delivered."""
+    """A message that a stranger puts into a backlog queue, which can never be delivered."""
 
     at: float
     queue: int
@@ -111,8 +111,8 @@ def from_seed(seed: int) -> Setting:
                 syphon=random.randrange(syphons),
                 at=random.uniform(0, TROUBLE_ENDS - 100),
                 back_after=random.uniform(0.1, 90),
-                steps=random.randrange(40) if random.random() < 0.7 else None,
-                pump=random.randrange(backlog_queues),
+                steps=random.randrange(60) if random.random() < 0.7 else None,
+                queue=random.randrange(backlog_queues),
             )
             for _ in range(random.choice((0, 1, 2, 4)))
         ),

@@ -1,177 +1,166 @@
-"""Simulated syphons: one pump per backlog queue, driven by the rules of ``core/``."""
+"""Simulated syphons: a mover for each backlog queue, which does the steps of ``core/moving.py`` in simulated time."""
 
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from random import Random
 from typing import TypeVar
 
 from pairbus.core.backoff import Backoff
-from pairbus.core.burst import Decided, Lane, Parked, RememberedMessages, Shelf, keeps_order, plan
-from pairbus.core.forecast import LONG_POLL
+from pairbus.core.burst import Parked
 from pairbus.core.ledger import Kind
+from pairbus.core.moving import Account, Browse, Limits, Moving, Pace, Receive, Renew, Send, Settle, Step
+from pairbus.core.reconciliation import Reconciliation
 from pairbus.core.routing import DeadLetter, Destinations
 from pairbus.core.verdict import ErrorFacts
-from pairbus.simulate.brokers import LOCK_SECONDS, Locked, Queue
+from pairbus.simulate.brokers import EPOCH, MESSAGE_BYTES, Locked, Queue
 from pairbus.simulate.clients import Pair
 from pairbus.simulate.history import COMPLETED, NOT_COMPLETED, NOT_TAKEN, TRIED
-from pairbus.simulate.kernel import Future, Process, Running
+from pairbus.simulate.kernel import Future, Process, Running, Wait
 
 T = TypeVar("T")
 
 ATTEMPT_SECONDS = 15.0
-RETRY_SECONDS = 1.0
-RENEW_SECONDS = LOCK_SECONDS / 3
-BURST = 8
-MESSAGE_BYTES = 1024
-BATCH_BYTES = 4 * MESSAGE_BYTES
+PACE = Pace(burst=32, batch_bytes=4 * MESSAGE_BYTES, room=64)
 
 
 class Syphon:
-    """One process with a pump for every backlog queue. What it remembers is gone when it crashes."""
+    """One process with a mover for every backlog queue. What it remembers is gone when it crashes."""
 
     def __init__(self, name: str, pair: Pair, random: Random) -> None:
         self.name = name
         self._pair = pair
-        self._destinations = Destinations(Backoff(RETRY_SECONDS, 30.0), random)
-        self._pumps = [Pump(self, queue, pair, self._destinations) for queue in pair.backlog]
-        self._processes = [pair.kernel.spawn(pump.run()) for pump in self._pumps]
+        destinations = Destinations(Backoff(PACE.retry_interval, 30.0), random)
+        self._movers = [SimulatedMover(name, queue, pair, destinations) for queue in pair.backlog]
 
     def crash(self) -> None:
         """End the syphon where it stands."""
         self._pair.history.add(self.name, "crashes")
-        for process in self._processes:
-            process.kill()
-        for pump in self._pumps:
-            pump.crashed()
+        for mover in self._movers:
+            mover.process.kill()
         self._pair.checker.syphon_crashed(self.name)
 
-    def crash_after(self, steps: int, queue: int) -> Process:
-        """Let one pump's process take so many more steps; whoever calls hears of it and ends the others."""
-        process = self._processes[queue % len(self._processes)]
-        process.steps_left = steps
-        return process
+    def process_of(self, queue: int) -> Process:
+        """Return the process of one mover."""
+        return self._movers[queue % len(self._movers)].process
 
-    def spare(self, queue: int) -> None:
-        """Take back :meth:`crash_after`."""
-        self._processes[queue % len(self._processes)].steps_left = None
+    def reconciliation(self) -> Reconciliation:
+        """Tell what it has done so far, and what waits."""
+        told = Reconciliation()
+        for mover in self._movers:
+            told.add(mover.moving.reconciliation())
+        return told
 
 
-class Pump:
-    """Carries the messages of one backlog queue."""
+class SimulatedMover:
+    """Moves the messages of one backlog queue: a process, and a child of it for each step that is under way."""
 
-    def __init__(self, syphon: Syphon, queue: str, pair: Pair, destinations: Destinations) -> None:
-        self._who = syphon.name
+    def __init__(self, who: str, queue: str, pair: Pair, destinations: Destinations) -> None:
+        self.moving = Moving[Locked](destinations, PACE)
+        self._who = who
         self._queue = queue
         self._pair = pair
-        self._destinations = destinations
-        self._shelf = Shelf(room=4 * BURST)
-        self._locked: dict[int, Locked] = {}
-        self._sent_before = RememberedMessages()
-        self._renewer: Process | None = None
+        self._ended = Future[None]()
+        self.process = pair.kernel.spawn(self._run())
 
-    def crashed(self) -> None:
-        """End what runs beside the pump."""
-        if self._renewer is not None:
-            self._renewer.kill()
+    @property
+    def _now(self) -> float:
+        return self._pair.kernel.now
 
-    def run(self) -> Running[None]:
-        """Pump for ever."""
+    @property
+    def _utc(self) -> datetime:
+        return EPOCH + timedelta(seconds=self._now)
+
+    def _run(self) -> Running[None]:
+        self.moving.begin(self._now, Limits())
         while True:
-            now = self._pair.kernel.now
-            for number in self._shelf.take_due(now):
-                yield from self._abandon(number)
-            wake_at = self._shelf.wake_at
-            if self._shelf.full and wake_at is not None:
-                yield wake_at - now
-                continue
-            wait = LONG_POLL if wake_at is None else min(LONG_POLL, max(0.0, wake_at - now))
-            received = yield from self._receive(wait)
-            if isinstance(received, ErrorFacts):
-                yield RETRY_SECONDS
-            elif received:
-                yield from self._burst(received)
+            for step in self.moving.steps(self._now, self._utc):
+                self._pair.kernel.spawn(self._do(step), parent=self.process)
+            self._ended = Future[None]()
+            yield Wait(self._ended, None if self.moving.wake_at == math.inf else self.moving.wake_at)
 
-    def _receive(self, wait: float) -> Running[Sequence[Locked] | ErrorFacts]:
+    def _do(self, step: Step[Locked]) -> Running[None]:
+        match step:
+            case Receive():
+                yield from self._receive(step)
+            case Browse():
+                yield from self._browse(step)
+            case Send():
+                yield from self._send(step)
+            case Account():
+                yield 0.0  # a crash here finds them sent and not completed
+                self.moving.accounted(step)
+            case Settle():
+                yield from self._settle(step)
+            case Renew():
+                for message in step.messages:
+                    yield from self._call(Kind.RENEW, lambda queue, token=message.token: queue.renew(token))
+                self.moving.renewed(step, self._now)
+        self._pair.kernel.after(0, lambda: self._ended.resolve(None))
+
+    def _receive(self, step: Receive) -> Running[None]:
         def receive(queue: Queue) -> Future[Sequence[Locked] | ErrorFacts]:
-            return queue.receive(BURST, wait)
+            return queue.receive(step.most, step.wait)
 
-        now = self._pair.kernel.now
-        return (yield from self._pair.secondary.call(self._queue, Kind.RECEIVE, receive, now + wait + ATTEMPT_SECONDS))
+        deadline = self._now + step.wait + ATTEMPT_SECONDS
+        received = yield from self._pair.secondary.call(self._queue, Kind.RECEIVE, receive, deadline)
+        if isinstance(received, ErrorFacts):
+            self.moving.failed(step, _error(received), self._now)
+            return
+        if received:
+            numbers = ", ".join(str(message.sequence_number) for message in received)
+            self._pair.history.add(self._who, "receives {} of {}", numbers, self._queue)
+        self.moving.received(step, received, self._now, self._utc)
 
-    def _burst(self, received: Sequence[Locked]) -> Running[None]:
-        self._pair.history.add(self._who, "receives {} of {}", _numbers(received), self._queue)
-        for locked in received:
-            self._shelf.forget(locked.sequence_number)
-            self._locked[locked.sequence_number] = locked
-        burst = [_parked(locked) for locked in received]
-        others: Sequence[Parked] = ()
-        if keeps_order(burst):
-            browsed = yield from self._browse(burst[-1].sequence_number)
-            if isinstance(browsed, ErrorFacts):
-                for message in burst:
-                    self._shelf.put(message.sequence_number, self._pair.kernel.now + RETRY_SECONDS)
-                return
-            others = browsed
-        planned = plan(
-            burst,
-            others=others,
-            sent_before=self._sent_before,
-            destinations=self._destinations,
-            batch_limit=BATCH_BYTES,
-            now=self._pair.kernel.now,
-        )
-        under_way = {message.sequence_number for message in burst}
-        renewer = self._renewer = self._pair.kernel.spawn(self._renew(under_way))
-        for message in planned.sent_before:
-            yield from self._complete(message.sequence_number)
-        yield from self._settle(planned.decided, under_way)
-        for lane in planned.lanes:
-            yield from self._deliver(lane, under_way)
-        renewer.kill()
-
-    def _browse(self, up_to: int) -> Running[Sequence[Parked] | ErrorFacts]:
+    def _browse(self, step: Browse) -> Running[None]:
         def peek(queue: Queue) -> Sequence[Parked]:
-            return [Parked(number, message.label) for number, message in queue.peek(up_to)]
+            return [Parked(number, message.label) for number, message in queue.peek(step.up_to)]
 
-        return (yield from self._call(Kind.PEEK, peek))
+        seen = yield from self._call(Kind.PEEK, peek)
+        if isinstance(seen, ErrorFacts):
+            self.moving.failed(step, _error(seen), self._now)
+        else:
+            self.moving.browsed(step, seen, self._now)
 
-    def _deliver(self, lane: Lane[Parked], under_way: set[int]) -> Running[None]:
-        while batch := lane.next_batch():
-            answer = yield from self._send(lane.destination, batch)
-            if answer is not None:
-                decided = lane.failed(batch, answer, self._destinations, self._pair.kernel.now)
-                yield from self._settle(decided, under_way)
-                continue
-            lane.accepted(batch, self._destinations)
-            yield 0.0  # a crash here finds them sent and not completed
-            for message in batch:
-                yield from self._complete(message.sequence_number)
-                under_way.discard(message.sequence_number)
-
-    def _send(self, destination: str, batch: Sequence[Parked]) -> Running[ErrorFacts | None]:
-        pair = self._pair
-        locked = [self._locked[out.sequence_number] for out in batch]
-        messages = [replace(each.message, label=out.unparked) for each, out in zip(locked, batch, strict=True)]
+    def _send(self, step: Send[Locked]) -> Running[None]:
+        pair, destination = self._pair, step.ordered.destination
+        messages = [replace(each.message, label=each.unparked) for each in step.messages]
 
         def store(_queue: Queue) -> None:
-            for message, each in zip(messages, locked, strict=True):
+            for message, each in zip(messages, step.messages, strict=True):
                 pair.checker.arrived(destination, message, each.origin)
 
         pair.checker.carrying(self._who, messages)
         ids = ", ".join(message.id for message in messages)
         pair.history.add(self._who, TRIED, ids, destination)
-        answer = yield from pair.primary.call(destination, Kind.SEND, store, pair.kernel.now + ATTEMPT_SECONDS)
+        answer = yield from pair.primary.call(destination, Kind.SEND, store, self._now + ATTEMPT_SECONDS)
         if answer is None:
-            self._sent_before.add(batch, pair.kernel.now)
+            self.moving.sent(step, self._now)
         else:
             pair.history.add(self._who, NOT_TAKEN, ids, answer.error)
             pair.checker.carry_failed(self._who, messages, answer)
-        return answer
+            self.moving.send_failed(step, answer, self._now)
 
-    def _complete(self, number: int) -> Running[None]:
-        locked = self._locked[number]
-        message = locked.message
+    def _settle(self, step: Settle[Locked]) -> Running[None]:
+        answers: list[Exception | None] = []
+        for message in step.messages:
+            answer = yield from self._settle_one(message, step)
+            answers.append(None if answer is None else _error(answer))
+        self.moving.settled(step, answers, self._now)
 
+    def _settle_one(self, locked: Locked, step: Settle[Locked]) -> Running[ErrorFacts | None]:
+        settlement, message = step.settlement, locked.message
+        if isinstance(settlement, DeadLetter):
+            answer = yield from self._call(Kind.DEAD_LETTER, lambda queue: queue.dead_letter(locked.token, settlement))
+            self._pair.history.add(self._who, "dead-letters {}: {}", message.id, settlement.reason.value)
+        elif settlement == "abandon":
+            answer = yield from self._call(Kind.ABANDON, lambda queue: queue.abandon(locked.token))
+        else:
+            answer = yield from self._complete(locked)
+        return answer if isinstance(answer, ErrorFacts) else None
+
+    def _complete(self, locked: Locked) -> Running[ErrorFacts | None]:
         def complete(queue: Queue) -> ErrorFacts | None:
             completed = queue.complete(locked.token)
             if isinstance(completed, ErrorFacts):
@@ -179,51 +168,19 @@ class Pump:
             self._pair.checker.completed(queue.origin(completed))
             return None
 
+        message = locked.message
         answer: ErrorFacts | None = yield from self._call(Kind.COMPLETE, complete)
         self._pair.checker.carried(self._who, message, answer)
         if answer is None:
             self._pair.history.add(self._who, COMPLETED, message.id)
-            self._sent_before.discard(_parked(locked))
         else:
             self._pair.history.add(self._who, NOT_COMPLETED, message.id, answer.error)
-
-    def _settle(self, decided: Iterable[Decided[Parked]], under_way: set[int]) -> Running[None]:
-        for each in decided:
-            number, ruling = each.parked.sequence_number, each.ruling
-            under_way.discard(number)
-            if isinstance(ruling, DeadLetter):
-                yield from self._dead_letter(number, ruling)
-            else:
-                self._shelf.put(number, ruling.until)
-
-    def _dead_letter(self, number: int, ruling: DeadLetter) -> Running[None]:
-        token = self._locked[number].token
-
-        def dead_letter(queue: Queue) -> ErrorFacts | None:
-            answer = queue.dead_letter(token, ruling)
-            return answer if isinstance(answer, ErrorFacts) else None
-
-        yield from self._call(Kind.DEAD_LETTER, dead_letter)
-        self._pair.history.add(self._who, "dead-letters {}: {}", self._locked[number].message.id, ruling.reason.value)
-
-    def _abandon(self, number: int) -> Running[None]:
-        token = self._locked[number].token
-        yield from self._call(Kind.ABANDON, lambda queue: queue.abandon(token))
-
-    def _renew(self, numbers: set[int]) -> Running[None]:
-        while True:
-            yield RENEW_SECONDS
-            for number in sorted(numbers):
-                token = self._locked[number].token
-                yield from self._call(Kind.RENEW, lambda queue, token=token: queue.renew(token))
+        return answer
 
     def _call(self, kind: Kind, operation: Callable[[Queue], T | ErrorFacts]) -> Running[T | ErrorFacts]:
-        return self._pair.secondary.call(self._queue, kind, operation, self._pair.kernel.now + ATTEMPT_SECONDS)
+        return self._pair.secondary.call(self._queue, kind, operation, self._now + ATTEMPT_SECONDS)
 
 
-def _parked(locked: Locked) -> Parked:
-    return Parked(locked.sequence_number, locked.message.label, MESSAGE_BYTES, enqueued_at=locked.enqueued_at)
-
-
-def _numbers(received: Sequence[Locked]) -> str:
-    return ", ".join(str(locked.sequence_number) for locked in received)
+def _error(answer: ErrorFacts) -> Exception:
+    assert isinstance(answer.error, Exception)  # noqa: S101 (a broker's)
+    return answer.error

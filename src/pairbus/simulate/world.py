@@ -7,13 +7,14 @@ from random import Random
 
 from pairbus.core.ledger import Kind
 from pairbus.core.naming import backlog_paths, entity_key
+from pairbus.core.reconciliation import Counts
 from pairbus.core.routing import DeadLetter, DeadLetterReason
 from pairbus.core.sending import SendPolicy
 from pairbus.simulate.brokers import Fault, FaultKind, Message, Namespace
 from pairbus.simulate.checker import Checker, Fate, Violation
 from pairbus.simulate.clients import Client, Pair
 from pairbus.simulate.history import WORLD, History
-from pairbus.simulate.kernel import Kernel
+from pairbus.simulate.kernel import Kernel, Process
 from pairbus.simulate.setting import ClockStep, Recreation, Setting, Stranger, SyphonCrash, from_seed
 from pairbus.simulate.syphon import ATTEMPT_SECONDS, Syphon
 
@@ -72,6 +73,8 @@ class World:
         self._pair = Pair(self.kernel, self.primary, self.secondary, self.backlog, self.checker, self.history)
         self._clients: dict[str, Client] = {}
         self._syphons: list[Syphon | None] = []
+        self._all_syphons: list[Syphon] = []
+        """Those that have crashed, too."""
 
     def run(self) -> Result:
         """Let everything happen, then account for every message."""
@@ -83,7 +86,10 @@ class World:
             self.kernel.run(self.kernel.now + 600)
         self._count_dead_letters()
         depths = {queue: len(self.secondary[queue].messages) for queue in self.backlog}
-        self.checker.finish({queue: depth for queue, depth in depths.items() if depth})
+        told = Counts()
+        for syphon in self._all_syphons:
+            told.add(syphon.reconciliation().total())
+        self.checker.finish({queue: depth for queue, depth in depths.items() if depth}, told)
         return self._result()
 
     def start(self) -> None:
@@ -123,7 +129,9 @@ class World:
         self.kernel.at(fault.ends, lambda: self.history.add(WORLD, "{}: no longer {}", where, fault.kind.value))
 
     def _new_syphon(self, index: int) -> Syphon:
-        return Syphon(f"syphon{index}", self._pair, self._random)
+        syphon = Syphon(f"syphon{index}", self._pair, self._random)
+        self._all_syphons.append(syphon)
+        return syphon
 
     def _plan_crash(self, crash: SyphonCrash) -> None:
         def begin() -> None:
@@ -133,9 +141,13 @@ class World:
             if crash.steps is None:
                 fall()
             else:
-                syphon.crash_after(crash.steps, crash.pump).on_killed = fall
+                process = syphon.process_of(crash.queue)
+                process.steps_left, process.on_killed = crash.steps, fall
                 # The steps may never come: its queue may stay empty.
-                self.kernel.at(self._setting.trouble_ends, lambda: syphon.spare(crash.pump))
+                self.kernel.at(self._setting.trouble_ends, lambda: spare(process))
+
+        def spare(process: Process) -> None:
+            process.steps_left = None
 
         def fall() -> None:
             syphon = self._syphons[crash.syphon]
@@ -156,6 +168,8 @@ class World:
         def take() -> None:
             self.history.add(WORLD, "{}: the clock is set by {:+.1f} s", namespace.name, step.seconds)
             namespace.step_clock(step.seconds)
+            if step.secondary:
+                self.checker.clock_stepped()
 
         self.kernel.at(step.at, take)
 

@@ -1,1 +1,1 @@
-"""What carries parked messages home: the mover, and who drives it."""
+"""What carries parked messages home: the mover, the worker that has one for each queue, and the rounds of a drain."""

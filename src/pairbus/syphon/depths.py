@@ -11,14 +11,13 @@ from azure.servicebus.aio import ServiceBusClient
 
 from pairbus.core.burst import Parked
 from pairbus.core.naming import backlog_index, backlog_paths
+from pairbus.core.reconciliation import Reconciliation
 from pairbus.core.routing import DeadLetter, route
 from pairbus.errors import PairbusError
 from pairbus.links.deadlines import within
 from pairbus.links.sdk.administration import MANAGEMENT_SECONDS, NamespaceManager
 from pairbus.links.sdk.browsing import browse, sequence_number_of
 from pairbus.messages.encoded_labels import read
-from pairbus.syphon.mover import destination_of
-from pairbus.syphon.reconciliation import Report
 
 PEEK_SECONDS: Final = 30.0
 _DENIED: Final = (401, 403)
@@ -62,22 +61,22 @@ class Depths:
         return dict(sorted(found.items(), key=lambda each: backlog_index(each[0], self._primary) or 0))
 
 
-async def foresee(client: ServiceBusClient, queues: Sequence[str]) -> dict[str, Report]:
+async def foresee(client: ServiceBusClient, queues: Sequence[str]) -> dict[str, Reconciliation]:
     """Look at every message, without touching any, and tell by queue and destination what a syphon would try."""
     return {queue: await _foresee(client, queue) for queue in queues}
 
 
-async def _foresee(client: ServiceBusClient, queue: str) -> Report:
-    report = Report()
+async def _foresee(client: ServiceBusClient, queue: str) -> Reconciliation:
+    report = Reconciliation()
     async with aclosing(browse(client, queue, seconds=PEEK_SECONDS)) as messages:
         async for message in messages:
             reading = read(message)
             parked = Parked(sequence_number_of(message), reading.label)
-            tally = report.of(destination_of(parked))
+            counts = report.of(parked.destination)
             routed = route(parked.label)
             if isinstance(routed, DeadLetter):
-                tally.dead_lettered[routed.reason] += 1
+                counts.dead_lettered[routed.reason] += 1
             else:
-                tally.delivered += 1
-            tally.note_age(reading.enqueued_at)
+                counts.delivered += 1
+            counts.note_age(reading.enqueued_at)
     return report

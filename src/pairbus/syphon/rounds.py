@@ -1,4 +1,4 @@
-"""Leads a drain of the backlog, round by round, whoever does the carrying (Y1 to Y6).
+"""Drains the backlog round by round (Y1 to Y6); an engine runs the workers, in this process or as Spark tasks.
 
 A round looks at how deep the queues are, shares the work out, and has it done. To drain **once**, there are rounds
 until all that could be delivered was. To **keep** a backlog drained, one round lasts until a quota is used up, which
@@ -14,22 +14,20 @@ from pairbus.core.forecast import LONG_POLL
 from pairbus.core.options import TransportName
 from pairbus.core.routing import WaitReason
 from pairbus.core.slots import SLOT_DEPTH, Share, pack, share_out
-from pairbus.syphon.accounts import Accounts, Entry
+from pairbus.syphon.accounts import Accounts
 from pairbus.syphon.depths import Depths
-from pairbus.syphon.mover import pause
-from pairbus.syphon.transports import open_transport
-from pairbus.syphon.worker import Carrier, Orders
+from pairbus.syphon.worker import Orders, pause, work
 
 _LOGGER = logging.getLogger(__name__)
 
 QUOTA: Final = 20_000
-"""How many messages a share moves before the work is shared out anew."""
+"""How many messages a share moves before the work is shared out again."""
 IDLE_QUOTA: Final = 1_000
 """Likewise, when the backlog was found shallow."""
 ONCE_WAIT: Final = 5.0
 """How long a receive waits, in seconds, before a queue that is drained once counts as empty."""
 LOCK_PATIENCE: Final = 75.0
-"""How long a drain waits for messages that somebody else holds, in seconds: a backlog queue's locks last a minute."""
+"""How long a drain waits for messages that another receiver holds, in seconds: locks last a minute."""
 LOOK_AGAIN: Final = 60.0
 """How soon it is looked again whether there are backlog queues, or whether they can be reached, in seconds."""
 ROUNDS_FAILED: Final = 3
@@ -40,14 +38,14 @@ _LATER: Final = {WaitReason.BUSY, WaitReason.EARLIER, WaitReason.UNEXPECTED}
 
 
 class Engine(Protocol):
-    """Has the carrying done."""
+    """Runs workers."""
 
     @property
     def parallelism(self) -> int:
-        """How many carriers can work at once."""
+        """How many workers can work at once."""
         ...
 
-    async def carry(self, tasks: Sequence[Sequence[Share]], orders: Orders, end: asyncio.Event) -> None:
+    async def run(self, tasks: Sequence[Sequence[Share]], orders: Orders, end: asyncio.Event) -> None:
         """Do a round, which ``end`` ends: bursts that are under way are finished first. Sets it for new shares."""
         ...
 
@@ -102,7 +100,7 @@ class Drain:
                 _LOGGER.debug("a round has failed", exc_info=True)
             self.depths = await self._depths.look()
             self._accounts.note_depths(self.depths)
-            done = self._accounts.total().tally
+            done = self._accounts.total().counts
             if done.found - done.waiting.total() > moved:
                 moved, moved_at = done.found - done.waiting.total(), loop.time()
                 if None in todo.values() or any(self.depths.values()):
@@ -136,17 +134,17 @@ class Drain:
         end = asyncio.Event()
         ending = asyncio.create_task(_pass_on(self._stop, end))
         try:
-            await self._engine.carry(pack(shares, tasks or self._engine.parallelism), orders, end)
+            await self._engine.run(pack(shares, tasks or self._engine.parallelism), orders, end)
         finally:
             ending.cancel()
 
     def _can_go_soon(self) -> bool:
         total = self._accounts.total()
-        return total.elsewhere > 0 or any(total.tally.waiting[reason] for reason in _LATER)
+        return total.elsewhere > 0 or any(total.counts.waiting[reason] for reason in _LATER)
 
 
 class LocalEngine:
-    """Carries in this process, on one event loop.
+    """Runs one worker, in this process.
 
     :param primary: connection string of the primary.
     :param secondary: connection string of the secondary.
@@ -164,35 +162,36 @@ class LocalEngine:
         """One."""
         return 1
 
-    async def carry(self, tasks: Sequence[Sequence[Share]], orders: Orders, end: asyncio.Event) -> None:
+    async def run(self, tasks: Sequence[Sequence[Share]], orders: Orders, end: asyncio.Event) -> None:
         """Do a round."""
         self._rounds += 1
         name = f"local/{self._rounds}"
         shares = [share for task in tasks for share in task]
-        account = Directly(self._accounts, end)
+        account = LocalAccount(self._accounts, end)
         try:
-            async with (
-                open_transport(self._primary, self._transport) as target,
-                open_transport(self._secondary, self._transport) as source,
-            ):
-                await Carrier(name, shares, source=source, target=target, account=account, orders=orders).run(end)
+            await work(
+                name,
+                shares,
+                orders,
+                account,
+                end,
+                primary=self._primary,
+                secondary=self._secondary,
+                transport=self._transport,
+            )
         finally:
             self._accounts.close(name)
 
 
-class Directly:
-    """The account of a carrier in this process.
+class LocalAccount:
+    """Where the entries of a worker in this process go.
 
-    :param end: set when the work wants to be shared out anew.
+    :param end: set when the work should be shared out again.
     """
 
     def __init__(self, accounts: Accounts, end: asyncio.Event) -> None:
-        self._accounts = accounts
+        self.enter = accounts.enter
         self._end = end
-
-    async def enter(self, entry: Entry) -> None:
-        """Write an entry."""
-        await self._accounts.enter(entry)
 
     async def ask_for_new_shares(self) -> None:
         """End the round."""

@@ -1,43 +1,53 @@
-"""Carries one task's shares of the backlog home: a mover for each, on one event loop (Y1 to Y5).
+"""The worker of a syphon: moves the messages of some backlog queues, with a mover for each (Y1 to Y5).
 
-The same in a Spark task and in this process: where the entries go is handed in.
+It is the same in an application, in a local command and in a Spark task. What differs is handed in: the transports, the
+orders, and where the worker accounts for what it does. In an application records go straight to its ledger. Elsewhere
+the worker sends entries to an :class:`~pairbus.syphon.accounts.Account`: before messages are completed, and twice a
+second if there is anything new, so that what it was doing is known if it dies.
 """
 
 import asyncio
 import contextlib
 import logging
+import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from random import Random
 from typing import Final
 
 from pairbus.core.backoff import Backoff
 from pairbus.core.forecast import LONG_POLL
 from pairbus.core.ledger import Record
+from pairbus.core.moving import Limits, Pace
+from pairbus.core.options import TransportName
+from pairbus.core.reconciliation import Reconciliation
 from pairbus.core.routing import Destinations
 from pairbus.core.slots import Share
 from pairbus.instrument.hooks import Instrument
-from pairbus.links.transport import Received, Transport
+from pairbus.links.transport import Transport
 from pairbus.syphon.accounts import Account, Entry
-from pairbus.syphon.in_process import LONGEST_PAUSE
-from pairbus.syphon.mover import Mover, Pace, destination_of, pause
-from pairbus.syphon.reconciliation import Report
+from pairbus.syphon.mover import Mover
+from pairbus.syphon.transports import open_transport
 
 _LOGGER = logging.getLogger(__name__)
 
+LONGEST_PAUSE: Final = 30.0
+"""How long a destination in trouble is left alone at most, in seconds."""
 TELL_INTERVAL: Final = 0.5
-"""How often a carrier tells of what it has not told with a burst, in seconds, if there is anything."""
+"""How often a worker sends an entry beside those of completions, in seconds, if there is anything new."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """How a carrier is to work.
+    """How a worker is to work.
 
     :ivar once: until its queues are empty; else until it is stopped.
     :ivar wait: how long one receive waits, in seconds (Y2).
     :ivar patience: for how many seconds it tries a queue that fails, if it is to work once.
-    :ivar metered: whether the records of its operations are wanted.
+    :ivar retry_interval: how long a queue that failed, and at first a destination, is left alone, in seconds.
+    :ivar metered: whether the records of its operations are wanted in its entries.
     """
 
     once: bool
@@ -48,10 +58,13 @@ class Orders:
     client: str | None = None
 
 
-class Carrier:
+class Worker:
     """Works on some shares.
 
-    :param name: who it is in the books; each attempt at a task is another one.
+    :param name: tells it from other workers in the accounts; each attempt at a Spark task is another one.
+    :param account: where its entries go; None: it sends none.
+    :param instrument: gets the records of its operations, if it sends no entries.
+    :param on_failure: told why a queue failed, which is tried again.
     """
 
     def __init__(
@@ -61,138 +74,144 @@ class Carrier:
         *,
         source: Transport,
         target: Transport,
-        account: Account,
         orders: Orders,
+        account: Account | None = None,
+        instrument: Instrument | None = None,
         pace: Pace | None = None,
+        on_failure: Callable[[str, Exception], None] | None = None,
+        random: Random | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        utc: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self._source = source
+        self._name = name
         self._account = account
         self._orders = orders
-        collector = _Collector()
-        instrument = Instrument([collector] if orders.metered else (), client=orders.client)
+        self._records: list[Record] = []
+        if account is not None:
+            instrument = Instrument([self] if orders.metered else (), client=orders.client)
         destinations = Destinations(
             Backoff(orders.retry_interval, max(orders.retry_interval, LONGEST_PAUSE)),
-            Random(),  # noqa: S311 (spreads clients out)
+            random or Random(),  # noqa: S311 (spreads clients out)
         )
-        self._collector = collector
-        self._books = [_Book(name, share, account, collector) for share in shares]
-        self._movers = [
-            Mover(
-                book.share.queue,
+        self._jobs: list[_Job] = []
+        for share in shares:
+            job = _Job(share)
+            job.mover = Mover(
+                share.queue,
                 source,
                 target,
                 destinations=destinations,
                 instrument=instrument,
-                pace=pace,
-                completing=book.completing,
+                pace=replace(pace or Pace(), retry_interval=orders.retry_interval),
+                account=None if account is None else (lambda job=job: self._tell(job)),
+                on_failure=on_failure,
+                monotonic=monotonic,
+                utc=utc,
             )
-            for book in self._books
-        ]
-        for book, mover in zip(self._books, self._movers, strict=True):
-            book.mover = mover
+            self._jobs.append(job)
+
+    def record(self, record: Record) -> None:
+        """Keep the record of an operation for the next entry."""
+        self._records.append(record)
+
+    def reconciliation(self) -> Reconciliation:
+        """Tell what was done so far, and what waits."""
+        total = Reconciliation()
+        for job in self._jobs:
+            total.add(job.reconciliation())
+        return total
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until all is done, or until ``stop`` is set and the bursts that are under way are finished."""
         done = asyncio.Event()
-        telling = asyncio.create_task(self._tell(done))
-        pumps = [
-            asyncio.create_task(self._pump(book, mover, stop), name=f"pump {mover.queue}")
-            for book, mover in zip(self._books, self._movers, strict=True)
-        ]
+        telling = asyncio.create_task(self._tell_often(done))
+        moves = [asyncio.create_task(self._move(job, stop), name=f"move {job.share.queue}") for job in self._jobs]
         try:
-            await asyncio.gather(*pumps)
+            await asyncio.gather(*moves)
         finally:
-            for pump in pumps:
-                pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
+            for move in moves:
+                move.cancel()
+            await asyncio.gather(*moves, return_exceptions=True)
             done.set()
             await telling
-        for book in self._books:
-            await book.tell()
+        for job in self._jobs:
+            await self._tell(job)
 
-    async def _tell(self, done: asyncio.Event) -> None:
-        while not await pause(TELL_INTERVAL, done):
-            for book in self._books:
-                try:
-                    await book.tell()
-                except Exception as error:  # noqa: BLE001 (whoever completes messages meets it too, and raises it)
-                    _LOGGER.debug("%s cannot be told of: %r", book.share.queue, error)
-
-    async def _pump(self, book: "_Book", mover: Mover, stop: asyncio.Event) -> None:
-        orders, loop = self._orders, asyncio.get_running_loop()
-        gives_up_at = loop.time() + orders.patience
-        left = book.share.quota
-        while not stop.is_set() and left > 0:
-            try:
-                left -= await mover.move(stop=stop, quota=left, wait=orders.wait, until_empty=orders.once)
-            except Exception as error:  # noqa: BLE001 (it comes with the queue, is told, and tried again)
-                book.problem = f"{type(error).__name__}: {error}"
-                _LOGGER.debug("%s fails: %r", mover.queue, error)
-                if orders.once and loop.time() >= gives_up_at:
-                    break
-                await pause(orders.retry_interval, stop)
-            else:
-                book.problem = None
-                gives_up_at = loop.time() + orders.patience
-                if orders.once:
-                    break
-        book.last = mover.report()  # with what waits, before it is put back
-        await mover.release()
-        if left <= 0 and not orders.once:
+    async def _move(self, job: "_Job", stop: asyncio.Event) -> None:
+        orders, quota = self._orders, job.share.quota
+        limits = Limits(quota=quota, wait=orders.wait, until_empty=orders.once, patience=orders.patience)
+        job.last = None
+        received = await job.mover.move(limits, stop)
+        job.last = job.mover.moving.reconciliation()  # with what waits, before it is put back
+        await job.mover.release()
+        if received >= quota and not orders.once and self._account is not None:
             await self._account.ask_for_new_shares()
 
+    async def _tell_often(self, done: asyncio.Event) -> None:
+        while self._account is not None and not await pause(TELL_INTERVAL, done):
+            for job in self._jobs:
+                try:
+                    await self._tell(job)
+                except Exception as error:  # noqa: BLE001 (a mover that completes messages meets it too)
+                    _LOGGER.debug("%s cannot be accounted for: %r", job.share.queue, error)
 
-class _Collector:
-    """Gathers the records of a carrier until they are told."""
-
-    def __init__(self) -> None:
-        self._records: list[Record] = []
-
-    def record(self, record: Record) -> None:
-        self._records.append(record)
-
-    def take(self) -> list[Record]:
-        taken, self._records = self._records, []
-        return taken
+    async def _tell(self, job: "_Job") -> None:
+        """Send an entry, if anything has changed since the last one."""
+        if self._account is None:
+            return
+        records, self._records = self._records, []
+        entry = job.entry(self._name, records)
+        news = replace(entry, records=()).to_document()
+        if records or news != job.told:
+            job.told = news
+            await self._account.enter(entry)
 
 
-class _Book:
-    """Where the entries of one share are written."""
+class _Job:
+    """A share, the mover that works on it, and what was last told of it."""
 
-    def __init__(self, carrier: str, share: Share, account: Account, collector: _Collector) -> None:
+    mover: Mover
+
+    def __init__(self, share: Share) -> None:
         self.share = share
-        self.mover: Mover | None = None
-        self.problem: str | None = None
-        self.last: Report | None = None
-        self._carrier = carrier
-        self._account = account
-        self._collector = collector
-        self._completing = Counter[str]()
-        self._told: object = None
+        self.last: Reconciliation | None = None
+        self.told: object = None
 
-    @contextlib.asynccontextmanager
-    async def completing(self, messages: Sequence[Received]) -> AsyncGenerator[None]:
-        """Enter messages that were delivered, before they are completed."""
-        self._completing = Counter(map(destination_of, messages))
-        try:
-            await self.tell()
-            yield
-        finally:
-            self._completing = Counter[str]()
+    def reconciliation(self) -> Reconciliation:
+        return self.last or self.mover.moving.reconciliation()
 
-    async def tell(self) -> None:
-        """Enter what there is to tell, if anything has changed since the last time."""
-        assert self.mover is not None  # noqa: S101 (set when both are made)
-        entry = Entry(
-            carrier=self._carrier,
+    def entry(self, worker: str, records: Sequence[Record]) -> Entry:
+        problem = self.mover.moving.problem
+        return Entry(
+            worker=worker,
             queue=self.share.queue,
             slot=self.share.slot,
-            report=self.last or self.mover.report(),
-            completing=dict(self._completing),
-            records=self._collector.take(),
-            problem=self.problem,
+            reconciliation=self.reconciliation(),
+            completing=Counter(message.destination for message in self.mover.moving.completing),
+            records=records,
+            problem=None if problem is None else f"{type(problem).__name__}: {problem}",
         )
-        news = replace(entry, records=()).to_document()
-        if entry.records or news != self._told:
-            self._told = news
-            await self._account.enter(entry)
+
+
+async def work(
+    name: str,
+    shares: Sequence[Share],
+    orders: Orders,
+    account: Account,
+    end: asyncio.Event,
+    *,
+    primary: str,
+    secondary: str,
+    transport: TransportName,
+) -> None:
+    """Open transports by connection strings, and run a worker over them until it is done or ``end`` is set."""
+    async with open_transport(primary, transport) as target, open_transport(secondary, transport) as source:
+        await Worker(name, shares, source=source, target=target, account=account, orders=orders).run(end)
+
+
+async def pause(seconds: float, event: asyncio.Event) -> bool:
+    """Wait so long, or until something has happened, and tell whether it has."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()

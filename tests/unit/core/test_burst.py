@@ -1,5 +1,6 @@
 """Bursts of the syphon: Y1, Y3, Y4, Y5."""
 
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -10,8 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.core.backoff import Backoff
-from pairbus.core.burst import EARLIER_PAUSE, Decided, Lane, Parked, RememberedMessages, Shelf, keeps_order, plan
-from pairbus.core.envelope import SESSION_ID, Label, park
+from pairbus.core.burst import (
+    EARLIER_PAUSE,
+    Decided,
+    LockedMessage,
+    OrderedMessages,
+    Parked,
+    RememberedMessages,
+    WaitingMessages,
+    keeps_order,
+    plan,
+)
+from pairbus.core.envelope import PATH, SESSION_ID, Label, park
 from pairbus.core.routing import DeadLetter, DeadLetterReason, Deliver, Destinations, Wait, WaitReason
 from pairbus.core.verdict import Cause, ErrorFacts
 
@@ -54,35 +65,38 @@ def decided(rulings: Sequence[Decided[Parked]]) -> dict[int, object]:
     return {each.parked.sequence_number: each.ruling for each in rulings}
 
 
-def lanes_of(*messages: Parked, limit: int = 1000) -> list[Lane[Parked]]:
-    return list(plan(messages, destinations=destinations(), batch_limit=limit, now=0.0).lanes)
+def ordered_of(*messages: Parked, limit: int = 1000) -> list[OrderedMessages[Parked]]:
+    return list(plan(messages, destinations=destinations(), batch_limit=limit, now=0.0).ordered)
 
 
 def test_y4_messages_are_sent_in_batches_per_destination_in_the_order_of_the_queue() -> None:
-    lanes = lanes_of(parked(3, "Orders"), parked(1), parked(2, "invoices"))
-    assert [(lane.destination, numbers(lane.next_batch())) for lane in lanes] == [("orders", [1, 3]), ("invoices", [2])]
+    sent_apart = ordered_of(parked(3, "Orders"), parked(1), parked(2, "invoices"))
+    assert [(ordered.destination, numbers(ordered.next_batch())) for ordered in sent_apart] == [
+        ("orders", [1, 3]),
+        ("invoices", [2]),
+    ]
 
 
-def test_y4_each_session_and_each_partition_key_has_a_lane_of_its_own() -> None:
-    lanes = lanes_of(
+def test_y4_each_session_and_each_partition_key_is_sent_apart() -> None:
+    sent_apart = ordered_of(
         parked(1, session="a"), parked(2, session="b"), parked(3), Parked(4, parked(4).label, 1, partition_key="p")
     )
-    assert [numbers(lane.next_batch()) for lane in lanes] == [[1], [2], [3], [4]]
+    assert [numbers(ordered.next_batch()) for ordered in sent_apart] == [[1], [2], [3], [4]]
 
 
 def test_y1_messages_are_sent_with_the_label_they_had_before_they_were_parked() -> None:
-    (lane,) = lanes_of(parked(1, session="a"))
-    assert [message.unparked for message in lane.next_batch()] == [Label(session_id="a")]
+    (ordered,) = ordered_of(parked(1, session="a"))
+    assert [message.unparked for message in ordered.next_batch()] == [Label(session_id="a")]
 
 
 def test_y4_batches_keep_the_limit_but_a_message_that_is_larger_goes_alone() -> None:
-    (lane,) = lanes_of(parked(1, size=60), parked(2, size=40), parked(3, size=1), parked(4, size=500), limit=100)
+    (ordered,) = ordered_of(parked(1, size=60), parked(2, size=40), parked(3, size=1), parked(4, size=500), limit=100)
     known = destinations()
     sent: list[list[int]] = []
-    while batch := lane.next_batch():
-        assert lane.next_batch() == batch, "the same until it has ended"
+    while batch := ordered.next_batch():
+        assert ordered.next_batch() == batch, "the same until it has ended"
         sent.append(numbers(batch))
-        lane.accepted(batch, known)
+        ordered.accepted(batch, known)
     assert sent == [[1, 2], [3], [4]]
 
 
@@ -91,7 +105,7 @@ def test_y3_a_message_that_cannot_be_read_is_dead_lettered_and_the_others_go_on(
     (ruling,) = decided(planned.decided).values()
     assert isinstance(ruling, DeadLetter)
     assert ruling.reason is DeadLetterReason.NO_DESTINATION
-    assert [numbers(lane.next_batch()) for lane in planned.lanes] == [[1]]
+    assert [numbers(ordered.next_batch()) for ordered in planned.ordered] == [[1]]
 
 
 def test_y3_a_destination_that_is_set_aside_waits_and_the_others_go_on() -> None:
@@ -99,7 +113,7 @@ def test_y3_a_destination_that_is_set_aside_waits_and_the_others_go_on() -> None
     known.failed("orders", facts(Cause.FULL), now=0.0)
     planned = plan([parked(1, "ORDERS"), parked(2, "invoices")], destinations=known, batch_limit=1000, now=0.5)
     assert decided(planned.decided) == {1: Wait(WaitReason.SET_ASIDE, 1.0)}
-    assert [numbers(lane.next_batch()) for lane in planned.lanes] == [[2]]
+    assert [numbers(ordered.next_batch()) for ordered in planned.ordered] == [[2]]
 
 
 def test_y1_what_was_sent_before_and_could_not_be_completed_is_completed_and_not_sent_again() -> None:
@@ -113,7 +127,7 @@ def test_y1_what_was_sent_before_and_could_not_be_completed_is_completed_and_not
         now=1.0,
     )
     assert numbers(planned.sent_before) == [1, 99]
-    assert [numbers(lane.next_batch()) for lane in planned.lanes] == [[2]]
+    assert [numbers(ordered.next_batch()) for ordered in planned.ordered] == [[2]]
     assert planned.decided == []
 
 
@@ -137,7 +151,7 @@ def test_y1_a_message_with_the_number_of_one_that_was_sent_before_is_another_mes
     assert not remembered.has(message, now=1.0)
     planned = plan([message], sent_before=remembered, destinations=destinations(), batch_limit=1000, now=1.0)
     assert planned.sent_before == []
-    assert [lane.next_batch() for lane in planned.lanes] == [[message]]
+    assert [ordered.next_batch() for ordered in planned.ordered] == [[message]]
 
 
 def test_y1_a_message_that_cannot_be_told_from_others_is_not_remembered() -> None:
@@ -170,7 +184,7 @@ def test_y5_a_message_waits_for_the_earlier_ones_of_its_session_that_somebody_el
     planned = plan(burst, others=others, destinations=destinations(), batch_limit=1000, now=10.0)
     earlier = Wait(WaitReason.EARLIER, 10.0 + EARLIER_PAUSE)
     assert decided(planned.decided) == {2: earlier, 5: earlier}
-    assert [numbers(lane.next_batch()) for lane in planned.lanes] == [[6], [7]]
+    assert [numbers(ordered.next_batch()) for ordered in planned.ordered] == [[6], [7]]
 
 
 def test_y5_its_own_messages_later_ones_and_messages_without_a_session_hold_nothing_up() -> None:
@@ -178,7 +192,7 @@ def test_y5_its_own_messages_later_ones_and_messages_without_a_session_hold_noth
     others = [*burst, parked(9, session="a"), parked(0)]
     planned = plan(burst, others=others, destinations=destinations(), batch_limit=1000, now=0.0)
     assert planned.decided == []
-    assert [numbers(lane.next_batch()) for lane in planned.lanes] == [[1, 2], [3]]
+    assert [numbers(ordered.next_batch()) for ordered in planned.ordered] == [[1, 2], [3]]
 
 
 def test_y5_only_messages_of_sessions_need_a_look_at_the_others() -> None:
@@ -188,78 +202,104 @@ def test_y5_only_messages_of_sessions_need_a_look_at_the_others() -> None:
     assert keeps_order([parked(1), parked(2, session="")])
 
 
-def test_y3_an_outage_lets_the_whole_lane_wait() -> None:
-    (lane,) = lanes_of(parked(1, size=60), parked(2, size=60), limit=100)
+def test_y3_an_outage_lets_all_that_are_ordered_wait() -> None:
+    (ordered,) = ordered_of(parked(1, size=60), parked(2, size=60), limit=100)
     known = destinations()
-    rulings = lane.failed(lane.next_batch(), facts(Cause.TIMEOUT), known, now=5.0)
+    rulings = ordered.failed(ordered.next_batch(), facts(Cause.TIMEOUT), known, now=5.0)
     assert decided(rulings) == {1: Wait(WaitReason.OUTAGE, 6.0), 2: Wait(WaitReason.OUTAGE, 6.0)}
-    assert lane.next_batch() == []
+    assert ordered.next_batch() == []
     assert known.set_aside_until("orders", now=5.0) == 6.0
 
 
-def test_y3_a_destination_that_is_gone_dead_letters_the_whole_lane() -> None:
-    (lane,) = lanes_of(parked(1), parked(2))
-    rulings = lane.failed(lane.next_batch(), facts(Cause.NOT_FOUND), destinations(), now=5.0)
+def test_y3_a_destination_that_is_gone_dead_letters_all_that_are_ordered() -> None:
+    (ordered,) = ordered_of(parked(1), parked(2))
+    rulings = ordered.failed(ordered.next_batch(), facts(Cause.NOT_FOUND), destinations(), now=5.0)
     assert {number: type(ruling) for number, ruling in decided(rulings).items()} == {1: DeadLetter, 2: DeadLetter}
-    assert lane.next_batch() == []
+    assert ordered.next_batch() == []
 
 
 def test_y3_in_a_batch_that_is_refused_the_message_at_fault_is_found_and_the_others_are_sent() -> None:
-    (lane,) = lanes_of(parked(1), parked(2), parked(3), parked(4, size=990))
+    (ordered,) = ordered_of(parked(1), parked(2), parked(3), parked(4, size=990))
     known = destinations()
-    assert lane.failed(lane.next_batch(), facts(Cause.TOO_LARGE), known, now=0.0) == ()
-    fates: list[object] = []
-    while batch := lane.next_batch():
-        fates.append(numbers(batch))
+    assert ordered.failed(ordered.next_batch(), facts(Cause.TOO_LARGE), known, now=0.0) == ()
+    ends: list[object] = []
+    while batch := ordered.next_batch():
+        ends.append(numbers(batch))
         if numbers(batch) == [2]:
-            fates.append(decided(lane.failed(batch, facts(Cause.BAD_ARGUMENT), known, now=0.0)))
+            ends.append(decided(ordered.failed(batch, facts(Cause.BAD_ARGUMENT), known, now=0.0)))
         else:
-            lane.accepted(batch, known)
+            ordered.accepted(batch, known)
     refused = DeadLetter(DeadLetterReason.REFUSED, "orders: request not valid: no")
-    assert fates == [[1], [2], {2: refused}, [3], [4]]
+    assert ends == [[1], [2], {2: refused}, [3], [4]]
 
 
 def test_y3_after_the_one_at_fault_batches_are_batches_again() -> None:
-    (lane,) = lanes_of(parked(1, size=50), parked(2, size=50), parked(3, size=50), parked(4, size=50), limit=100)
+    (ordered,) = ordered_of(parked(1, size=50), parked(2, size=50), parked(3, size=50), parked(4, size=50), limit=100)
     known = destinations()
-    lane.failed(lane.next_batch(), facts(Cause.TOO_LARGE), known, now=0.0)
+    ordered.failed(ordered.next_batch(), facts(Cause.TOO_LARGE), known, now=0.0)
     sizes: list[int] = []
-    while batch := lane.next_batch():
+    while batch := ordered.next_batch():
         sizes.append(len(batch))
-        lane.accepted(batch, known)
+        ordered.accepted(batch, known)
     assert sizes == [1, 1, 2]
 
 
 def test_y4_a_batch_that_is_accepted_ends_its_destinations_trouble() -> None:
-    (lane,) = lanes_of(parked(1))
+    (ordered,) = ordered_of(parked(1))
     known = destinations()
     known.failed("orders", facts(Cause.FULL), now=0.0)
-    lane.accepted(lane.next_batch(), known)
+    ordered.accepted(ordered.next_batch(), known)
     assert known.set_aside_until("orders", now=0.5) is None
 
 
-def test_y3_the_shelf_gives_back_what_has_waited_long_enough() -> None:
-    shelf = Shelf(room=3)
-    assert shelf.wake_at is None
-    shelf.put(1, 10.0)
-    shelf.put(2, 5.0)
-    assert (shelf.wake_at, shelf.full) == (5.0, False)
-    shelf.put(3, 20.0)
-    assert shelf.full
-    assert shelf.take_due(4.9) == []
-    assert shelf.take_due(10.0) == [1, 2]
-    assert (shelf.wake_at, shelf.full) == (20.0, False)
-    shelf.forget(3)
-    shelf.forget(3)
-    assert shelf.wake_at is None
+def waiting(number: int) -> LockedMessage:
+    return LockedMessage(number, Label(), locked_until=NOON)
 
 
-def test_y3_a_message_that_comes_again_waits_anew() -> None:
-    shelf = Shelf(room=1)
-    shelf.put(1, 5.0)
-    shelf.put(1, 9.0)
-    assert shelf.take_due(5.0) == []
-    assert shelf.take_due(9.0) == [1]
+def until(time: float) -> Wait:
+    return Wait(WaitReason.BUSY, time)
+
+
+def test_y3_messages_that_have_waited_long_enough_are_given_back() -> None:
+    waits = WaitingMessages[LockedMessage](room=3)
+    assert waits.wake_at == math.inf
+    waits.put(waiting(1), until(10.0))
+    waits.put(waiting(2), until(5.0))
+    assert (waits.wake_at, waits.full) == (5.0, False)
+    waits.put(waiting(3), until(20.0))
+    assert waits.full
+    assert [(each.sequence_number, reason) for each, reason in waits.messages()] == [
+        (1, WaitReason.BUSY),
+        (2, WaitReason.BUSY),
+        (3, WaitReason.BUSY),
+    ]
+    assert waits.take_due(4.9) == []
+    assert numbers(waits.take_due(10.0)) == [1, 2]
+    assert (waits.wake_at, waits.full) == (20.0, False)
+    waits.forget([3, 4])
+    waits.forget([3])
+    assert waits.wake_at == math.inf
+
+
+def test_y3_a_message_that_comes_again_waits_again() -> None:
+    waits = WaitingMessages[LockedMessage](room=1)
+    waits.put(waiting(1), until(5.0))
+    waits.put(waiting(1), until(9.0))
+    assert waits.take_due(5.0) == []
+    assert numbers(waits.take_due(9.0)) == [1]
+
+
+@pytest.mark.parametrize(
+    ("message", "destination"),
+    [
+        (parked(1, "Orders"), "Orders"),
+        (LOST, ""),
+        (Parked(1, Label(application_properties={PATH: 7})), ""),
+        (Parked(1, Label(application_properties={PATH: "orders", SESSION_ID: 7})), "orders"),
+    ],
+)
+def test_a_message_belongs_where_it_says_also_if_it_cannot_be_delivered(message: Parked, destination: str) -> None:
+    assert message.destination == destination
 
 
 @given(
@@ -269,7 +309,7 @@ def test_y3_a_message_that_comes_again_waits_anew() -> None:
     ),
     st.data(),
 )
-def test_every_message_of_a_burst_has_one_fate_and_sessions_keep_their_order(
+def test_every_message_of_a_burst_is_decided_about_once_and_sessions_keep_their_order(
     messages: list[tuple[str, str | None, bool]], data: st.DataObject
 ) -> None:
     """Y1, Y4, Y5: whatever the destinations answer."""
@@ -277,9 +317,9 @@ def test_every_message_of_a_burst_has_one_fate_and_sessions_keep_their_order(
     everything = [parked(number, where, session) for number, (where, session, _) in enumerate(messages)]
     mine = [each for each, (_, _, is_mine) in zip(everything, messages, strict=True) if is_mine]
     planned = plan(mine, others=everything, destinations=known, batch_limit=35, now=0.0)
-    fates = numbers([each.parked for each in planned.decided])
-    for lane in planned.lanes:
-        while batch := lane.next_batch():
+    ends = numbers([each.parked for each in planned.decided])
+    for ordered in planned.ordered:
+        while batch := ordered.next_batch():
             answer = data.draw(st.sampled_from([None, Cause.TIMEOUT, Cause.TOO_LARGE, Cause.NOT_FOUND]))
             if answer is None:
                 assert numbers(batch) == sorted(numbers(batch))
@@ -289,14 +329,14 @@ def test_every_message_of_a_burst_has_one_fate_and_sessions_keep_their_order(
                         for each in everything[: sent.sequence_number]
                         if sent.unparked.session_id is not None
                         and each.label.application_properties.get("x-ms-sessionid") == sent.unparked.session_id
-                        and str(each.label.application_properties["x-ms-path"]).lower() == lane.destination.lower()
+                        and str(each.label.application_properties["x-ms-path"]).lower() == ordered.destination.lower()
                     ]
                     assert all(each in mine for each in earlier)
-                lane.accepted(batch, known)
-                fates += numbers(batch)
+                ordered.accepted(batch, known)
+                ends += numbers(batch)
             else:
-                fates += numbers([each.parked for each in lane.failed(batch, facts(answer), known, now=0.0)])
-    assert sorted(fates) == numbers(mine)
+                ends += numbers([each.parked for each in ordered.failed(batch, facts(answer), known, now=0.0)])
+    assert sorted(ends) == numbers(mine)
 
 
 class Routed(Parked):
@@ -309,6 +349,6 @@ class Routed(Parked):
         return self.way
 
 
-def test_messages_that_are_routed_as_one_share_a_lane_if_they_share_a_partition_key() -> None:
+def test_messages_that_are_routed_as_one_are_sent_together_if_they_share_a_partition_key() -> None:
     burst = [Routed(1, LOST.label), Routed(2, LOST.label), Routed(3, LOST.label, partition_key="p")]
-    assert [numbers(lane.next_batch()) for lane in lanes_of(*burst)] == [[1, 2], [3]]
+    assert [numbers(ordered.next_batch()) for ordered in ordered_of(*burst)] == [[1, 2], [3]]

@@ -1,24 +1,28 @@
 """Worlds from seeds: every rule holds; a rule that is broken on purpose is noticed."""
 
+# pyright: reportPrivateUsage=false
+
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 from tests.support.outage import outage
 
-from pairbus.core.burst import Lane, Parked, RememberedMessages
+from pairbus.core.burst import OrderedMessages, Parked, RememberedMessages
 from pairbus.core.envelope import Label, Unparked, unpark
 from pairbus.core.health import Action, EntityHealth, State
+from pairbus.core.ledger import Kind
+from pairbus.core.moving import Moving, Receive, Settle
 from pairbus.core.rotation import Rotation
 from pairbus.core.routing import DeadLetter, DeadLetterReason, Destinations
 from pairbus.core.sending import Sending
 from pairbus.core.verdict import Cause, ErrorFacts
-from pairbus.simulate import syphon
-from pairbus.simulate.brokers import Fault, FaultKind, Message
+from pairbus.simulate.brokers import LOCK_SECONDS, Fault, FaultKind, Locked, Message
 from pairbus.simulate.checker import Fate
 from pairbus.simulate.history import NOT_SENT, TURNED
-from pairbus.simulate.kernel import Running
 from pairbus.simulate.setting import (
     ClockStep,
     Recreation,
@@ -180,7 +184,7 @@ def test_s14_a_list_that_is_partly_parked_arrives_once_though_the_primary_comes_
     assert (repeated, delivered) == (0, 1500)
 
 
-@pytest.mark.parametrize("steps", range(40))
+@pytest.mark.parametrize("steps", range(60))
 def test_y1_a_syphon_that_crashes_between_any_two_steps_loses_nothing(steps: int) -> None:
     result = World(_crashing(steps)).run()
     assert result.ok, result.violations
@@ -188,7 +192,7 @@ def test_y1_a_syphon_that_crashes_between_any_two_steps_loses_nothing(steps: int
 
 
 def test_a_crash_between_send_and_complete_is_why_messages_arrive_twice() -> None:
-    repeated = [World(_crashing(steps)).run().repeated for steps in range(40)]
+    repeated = [World(_crashing(steps)).run().repeated for steps in range(60)]
     assert set(repeated) == {0, 1, 2, 3, 4}
 
 
@@ -249,30 +253,94 @@ def _recreating() -> Setting:
 
 def test_remembering_messages_by_their_sequence_number_alone_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     def has(self: RememberedMessages, message: Parked, now: float) -> bool:
-        return any(
-            number == message.sequence_number and until > now
-            for (number, _), (_, until) in self._known.items()  # pyright: ignore[reportPrivateUsage]
-        )
+        return any(number == message.sequence_number and until > now for (number, _), (_, until) in self._known.items())
 
     monkeypatch.setattr(RememberedMessages, "has", has)
     rules = [violation.rule for violation in World(_recreating()).run().violations]
     assert rules == ["Y1"] * 6, "each is removed before it was accepted, and is missing at the end"
 
 
-def _complete_before_send(
-    deliver: Callable[[syphon.Pump, Lane[Parked], set[int]], Running[None]],
-) -> Callable[[syphon.Pump, Lane[Parked], set[int]], Running[None]]:
-    def buggy(self: syphon.Pump, lane: Lane[Parked], under_way: set[int]) -> Running[None]:
-        for message in lane.next_batch():
-            yield from self._complete(message.sequence_number)  # pyright: ignore[reportPrivateUsage]
-        yield from deliver(self, lane, under_way)
+def complete_before_sending(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Moving[Locked]._send_next
 
-    return buggy
+    def send_next(self: Moving[Locked], ordered: OrderedMessages[Locked]) -> None:
+        self._delivered.extend(ordered.next_batch())
+        original(self, ordered)
+
+    monkeypatch.setattr(Moving, "_send_next", send_next)
 
 
 def test_completing_before_sending_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(syphon.Pump, "_deliver", _complete_before_send(syphon.Pump._deliver))  # pyright: ignore[reportPrivateUsage]
+    complete_before_sending(monkeypatch)
     assert broken_rules()["Y1"] > 0
+
+
+def _slow(seed: int) -> Setting:
+    """Messages for a destination that takes up to 15 seconds for each four of them."""
+    messages = tuple(Message(f"m{index}", Label()) for index in range(32))
+    return Setting(
+        seed=seed,
+        failover_interval=0.0,
+        ping_interval=10.0,
+        backlog_queues=1,
+        senders=(SenderSetting("client", "orders", messages, gap=0.1, batch=32),),
+        primary_faults=(
+            Fault(FaultKind.FULL, "orders", 0.0, 30.0),
+            Fault(FaultKind.SLOW, "orders", 30.0, 500.0),
+        ),
+    )
+
+
+def test_y4_locks_are_kept_however_long_a_destination_takes() -> None:
+    renewals = 0
+    for seed in range(20):
+        world = World(_slow(seed))
+        assert world.run().ok
+        renewals += world.secondary.operations[Kind.RENEW]
+    assert renewals > 100
+
+
+def test_forgetting_to_renew_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Moving[Locked].received
+
+    def received(self: Moving[Locked], step: Receive, messages: Sequence[Locked], now: float, utc: datetime) -> None:
+        original(self, step, messages, now, utc)
+        self._renew_at = math.inf
+
+    monkeypatch.setattr(Moving, "received", received)
+    rules = {violation.rule for seed in range(20) for violation in World(_slow(seed)).run().violations}
+    assert rules == {"Y4"}
+
+
+def _refusing_dead_letters() -> Setting:
+    """A message that can never be delivered, and a secondary that is away just when it is dead-lettered."""
+    return Setting(
+        backlog_queues=1,
+        strangers=(Stranger(1.0, 0, Message("stranger", Label())),),
+        secondary_faults=(Fault(FaultKind.REFUSED, None, 1.0, 1.5),),
+    )
+
+
+def test_y3_a_dead_lettering_that_failed_is_tried_again_before_the_lock_ends() -> None:
+    result = World(_refusing_dead_letters()).run()
+    assert result.ok
+    assert result.dead_lettered == 1
+    tried = [line.at for line in result.history.lines if line.form.startswith("dead-letters")]
+    assert len(tried) == 2
+    assert tried[1] < LOCK_SECONDS
+
+
+def test_forgetting_that_a_dead_lettering_failed_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = Moving[Locked]._dead_lettered
+
+    def dead_lettered(
+        self: Moving[Locked], step: Settle[Locked], ruling: DeadLetter, answers: Sequence[object], now: float
+    ) -> None:
+        original(self, step, ruling, [None] * len(answers), now)
+
+    monkeypatch.setattr(Moving, "_dead_lettered", dead_lettered)
+    rules = {violation.rule for violation in World(_refusing_dead_letters()).run().violations}
+    assert rules == {"Y6"}
 
 
 def test_forgetting_to_pull_a_queue_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,7 +359,7 @@ def test_restarting_the_timer_on_each_failure_is_noticed(monkeypatch: pytest.Mon
     def attempt_failed(self: EntityHealth, now: float, *_error: object, **_size: object) -> tuple[Action, ...]:
         actions = original(self, now)
         if self.state is State.SUSPECT:
-            self.wake_at = now + self._failover_interval  # pyright: ignore[reportPrivateUsage]
+            self.wake_at = now + self._failover_interval
         return actions
 
     monkeypatch.setattr(EntityHealth, "attempt_failed", attempt_failed)
@@ -388,20 +456,20 @@ def test_giving_up_a_message_that_could_be_delivered_later_is_noticed(monkeypatc
 
 
 def test_sending_again_what_was_accepted_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Lane[Parked].accepted
+    original = OrderedMessages[Parked].accepted
     seen: set[int] = set()
 
-    def once_more(self: Lane[Parked], batch: list[Parked], destinations: Destinations) -> None:
+    def once_more(self: OrderedMessages[Parked], batch: list[Parked], destinations: Destinations) -> None:
         if batch[0].sequence_number in seen:
             original(self, batch, destinations)
         seen.add(batch[0].sequence_number)
 
-    monkeypatch.setattr(Lane, "accepted", once_more)
+    monkeypatch.setattr(OrderedMessages, "accepted", once_more)
     assert "S7" in {violation.rule for violation in World(outage()).run().violations}
 
 
 def test_a_violation_names_rule_time_and_message_and_the_history_tells_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(syphon.Pump, "_deliver", _complete_before_send(syphon.Pump._deliver))  # pyright: ignore[reportPrivateUsage]
+    complete_before_sending(monkeypatch)
     result: Result = World(outage()).run()
     violation = result.violations[0]
     assert str(violation).startswith(f"Y1 at {violation.at:.3f} s: {violation.about} was removed from")

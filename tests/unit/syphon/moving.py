@@ -13,9 +13,10 @@ from tests.support.virtual import monotonic, run, utc
 
 from pairbus.core.backoff import Backoff
 from pairbus.core.ledger import Kind, Outcome, Record
+from pairbus.core.moving import Limits, Pace
 from pairbus.core.routing import Destinations
 from pairbus.instrument.hooks import Instrument
-from pairbus.syphon.mover import Mover, Pace
+from pairbus.syphon.mover import Mover
 
 QUEUE = "contoso/x-servicebus-transfer/0"
 
@@ -63,6 +64,7 @@ class Bench:
         self.target = Line(self.primary)
         self.sink = Sink()
         self.stop = asyncio.Event()
+        self.failures: list[tuple[str, str]] = []
         self.mover = self.another(self.source, self.target, **pace)
 
     def another(self, source: Line, target: Line, **pace: Any) -> Mover:
@@ -73,6 +75,7 @@ class Bench:
             destinations=Destinations(Backoff(1.0, 30.0, jitter=0.0), Random(1)),
             instrument=Instrument([self.sink], client="test", now=utc, elapsed=monotonic),
             pace=Pace(**pace),
+            on_failure=lambda queue, error: self.failures.append((queue, str(error))),
             monotonic=monotonic,
             utc=utc,
         )
@@ -82,7 +85,7 @@ class Bench:
             self.secondary.park(QUEUE, name, destination, **label)
 
     async def drain(self) -> int:
-        return await self.mover.move(stop=self.stop, wait=0.5, until_empty=True)
+        return await self.mover.move(Limits(wait=0.5, until_empty=True), self.stop)
 
     @property
     def left(self) -> int:

@@ -13,11 +13,11 @@ from tests.support.namespaces import Line, Namespace
 from tests.support.virtual import monotonic, run, utc
 
 from pairbus.core.ledger import Kind, Record, Stage
+from pairbus.core.moving import Pace
 from pairbus.core.naming import backlog_paths
 from pairbus.core.verdict import facts_of
 from pairbus.instrument.hooks import Instrument
 from pairbus.syphon.in_process import LAST_BURSTS, Syphon
-from pairbus.syphon.mover import Pace
 
 QUEUES = backlog_paths("contoso.servicebus.windows.net", 10)
 DAY = 24 * 3600.0
@@ -116,7 +116,7 @@ async def test_a_queue_that_fails_is_tried_again_after_the_interval(caplog: pyte
 
 @scene
 async def test_queues_share_what_they_know_about_a_destination() -> None:
-    """Y3: ten pumps do not knock at a closed door ten times; the other doors are tried."""
+    """Y3: ten movers do not try a destination that fails ten times; the others are tried."""
     pair = Pair()
     pair.target.script = {"send orders": [ServiceBusConnectionError() for _ in range(40)]}
     pair.syphon.start()
@@ -165,7 +165,7 @@ async def test_a_burst_that_does_not_end_is_cancelled(caplog: pytest.LogCaptureF
 
 
 @scene
-async def test_a_bug_does_not_end_a_pump(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bug_does_not_end_a_mover(caplog: pytest.LogCaptureFixture) -> None:
     pair = Pair()
     pair.secondary.park(QUEUES[0], "a")
     pair.target.script = {"send orders": [ServiceBusConnectionError()]}

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 from tests.support.virtual import run
 
+from pairbus.core.reconciliation import Counts, Reconciliation
 from pairbus.core.routing import WaitReason
 from pairbus.core.slots import Share
 from pairbus.syphon.accounts import Accounts, Entry
 from pairbus.syphon.depths import Depths
-from pairbus.syphon.reconciliation import Report, Tally
 from pairbus.syphon.rounds import IDLE_QUOTA, LOCK_PATIENCE, QUOTA, ROUNDS_FAILED, Drain
 from pairbus.syphon.worker import Orders
 
@@ -32,13 +32,13 @@ class Rounds:
 
     parallelism = 2
 
-    def __init__(self, accounts: Accounts, *rounds: Callable[[], Tally | Exception]) -> None:
+    def __init__(self, accounts: Accounts, *rounds: Callable[[], Counts | Exception]) -> None:
         self.accounts = accounts
         self.rounds = list(rounds)
         self.tasks: list[Sequence[Sequence[Share]]] = []
         self.orders: list[Orders] = []
 
-    async def carry(self, tasks: Sequence[Sequence[Share]], orders: Orders, end: asyncio.Event) -> None:
+    async def run(self, tasks: Sequence[Sequence[Share]], orders: Orders, end: asyncio.Event) -> None:
         self.tasks.append(tasks)
         self.orders.append(orders)
         await asyncio.sleep(1)
@@ -49,16 +49,18 @@ class Rounds:
         if isinstance(outcome, Exception):
             raise outcome
         name = str(len(self.tasks))
-        await self.accounts.enter(Entry(carrier=name, queue="q", slot=0, report=Report({"orders": outcome})))
+        await self.accounts.enter(
+            Entry(worker=name, queue="q", slot=0, reconciliation=Reconciliation({"orders": outcome}))
+        )
         self.accounts.close(name)
 
 
 def test_rounds_go_on_as_long_as_something_moves() -> None:
     queues, accounts = Queues(q=30, empty=0), Accounts()
 
-    def moving() -> Tally:
+    def moving() -> Counts:
         queues.depths["q"] = (queues.depths["q"] or 0) - 10
-        return Tally(delivered=10)
+        return Counts(delivered=10)
 
     engine = Rounds(accounts, moving)
     run(Drain(queues, engine, accounts, stop=asyncio.Event()).once())
@@ -69,16 +71,16 @@ def test_rounds_go_on_as_long_as_something_moves() -> None:
 
 def test_an_outage_is_not_waited_for() -> None:
     queues, accounts = Queues(q=3), Accounts()
-    engine = Rounds(accounts, lambda: Tally(waiting=Counter({WaitReason.OUTAGE: 3})))
+    engine = Rounds(accounts, lambda: Counts(waiting=Counter({WaitReason.OUTAGE: 3})))
     run(Drain(queues, engine, accounts, stop=asyncio.Event()).once())
     assert len(engine.tasks) == 1
     assert accounts.total().waiting == {"outage": 3}
 
 
-@pytest.mark.parametrize("tally", [Tally(), Tally(waiting=Counter({WaitReason.EARLIER: 3}))])
-def test_what_others_hold_is_waited_for_as_long_as_a_lock_lasts(tally: Tally) -> None:
+@pytest.mark.parametrize("counts", [Counts(), Counts(waiting=Counter({WaitReason.EARLIER: 3}))])
+def test_what_others_hold_is_waited_for_as_long_as_a_lock_lasts(counts: Counts) -> None:
     queues, accounts = Queues(q=3), Accounts()
-    engine = Rounds(accounts, lambda: tally)
+    engine = Rounds(accounts, lambda: counts)
     run(Drain(queues, engine, accounts, stop=asyncio.Event()).once())
     assert LOCK_PATIENCE / 2 <= len(engine.tasks) <= LOCK_PATIENCE
     assert sum(accounts.total().waiting.values()) == 3
@@ -86,7 +88,7 @@ def test_what_others_hold_is_waited_for_as_long_as_a_lock_lasts(tally: Tally) ->
 
 def test_unknown_depths_are_drained_until_nothing_comes() -> None:
     accounts = Accounts()
-    engine = Rounds(accounts, lambda: Tally(delivered=5), Tally)
+    engine = Rounds(accounts, lambda: Counts(delivered=5), Counts)
     run(Drain(Queues(q=None), engine, accounts, stop=asyncio.Event()).once())
     assert len(engine.tasks) == 2
     assert engine.tasks[0] == [[Share("q", 0, QUOTA)]]
@@ -104,9 +106,9 @@ def test_an_idle_backlog_is_held_by_one_task_and_a_deep_one_by_all() -> None:
     """Y2: idle, one task holds the long polls of all queues."""
     queues, accounts, stop = Queues(q=0, r=0), Accounts(), asyncio.Event()
 
-    def more_came() -> Tally:
+    def more_came() -> Counts:
         queues.depths["q"] = 50_000
-        return Tally()
+        return Counts()
 
     engine = Rounds(accounts, more_came)
 

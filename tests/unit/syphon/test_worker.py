@@ -8,7 +8,7 @@ from tests.support.virtual import run
 
 from pairbus.core.slots import Share
 from pairbus.syphon.accounts import Accounts, Entry
-from pairbus.syphon.worker import Carrier, Orders
+from pairbus.syphon.worker import Orders, Worker
 
 
 class ServiceBusConnectionError(Exception):
@@ -45,7 +45,7 @@ class Work:
                 self.secondary.park(queue, queue)
             shares = [Share(queue, 0, 1, 1) for queue in queues]
             orders = Orders(once=True, wait=0.5, patience=0.0, retry_interval=30.0)
-            carrier = Carrier("1", shares, source=self.source, target=self.target, account=books, orders=orders)
+            carrier = Worker("1", shares, source=self.source, target=self.target, account=books, orders=orders)
             await carrier.run(asyncio.Event())
 
         run(carry())

@@ -109,7 +109,7 @@ class Desk:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 (a server's callback is one)
         self._serving.add(task)
-        carriers: set[str] = set()
+        workers: set[str] = set()
         try:
             greeting = json.loads(await reader.readline() or b"{}")
             if not hmac.compare_digest(str(greeting.get("token")), self._token):
@@ -118,23 +118,23 @@ class Desk:
             if self._end is None or self._end.is_set():
                 _say(writer, {"end": True})
             while said := await reader.readline():
-                await self._hear(json.loads(said), carriers, writer)
+                await self._hear(json.loads(said), workers, writer)
         except (OSError, ValueError) as error:  # it died half way through a line
             _LOGGER.debug("a task's line is broken: %r", error)
         finally:
-            for carrier in carriers:
-                self._accounts.close(carrier)
+            for worker in workers:
+                self._accounts.close(worker)
             self._lines.discard(writer)
             self._serving.discard(task)
             writer.close()
 
-    async def _hear(self, said: dict[str, Any], carriers: set[str], writer: asyncio.StreamWriter) -> None:
+    async def _hear(self, said: dict[str, Any], workers: set[str], writer: asyncio.StreamWriter) -> None:
         if "entry" not in said:
             if self._end is not None:
                 self._end.set()
             return
         entry = Entry.from_document(said["entry"])
-        carriers.add(entry.carrier)
+        workers.add(entry.worker)
         answer: dict[str, Any] = {"entered": said["number"]}
         try:
             await self._accounts.enter(entry)
@@ -144,7 +144,7 @@ class Desk:
 
 
 class Line:
-    """The task's end: an account for its carrier.
+    """The task's end: an account for its worker.
 
     :ivar end: set when the round is to end, also because the driver is gone.
     """

@@ -1,4 +1,4 @@
-"""The syphon on Spark: a round is one job, whose tasks carry the shares of a plan home (ADR 0022).
+"""The syphon on Spark: a round is one job, each task of which is a worker (ADR 0022).
 
 The plan is made on the driver and has no side effect. All side effects are in the tasks, on the executors, with the
 same mover as everywhere. What a task needs to reach the namespaces travels inside its pickled function, so that no
@@ -15,8 +15,7 @@ from pyspark.sql import SparkSession
 from pairbus.core.options import TransportName
 from pairbus.core.slots import Share
 from pairbus.spark.syphon.desk import Address, Desk, Line
-from pairbus.syphon.transports import open_transport
-from pairbus.syphon.worker import Carrier, Orders
+from pairbus.syphon.worker import Orders, work
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +32,22 @@ class Job:
     transport: TransportName
 
 
-async def _carry(job: Job, orders: Orders, name: str, shares: Sequence[Share]) -> None:
-    async with (
-        Line(job.desk) as line,
-        open_transport(job.primary, job.transport) as target,
-        open_transport(job.secondary, job.transport) as source,
-    ):
-        await Carrier(name, shares, source=source, target=target, account=line, orders=orders).run(line.end)
+async def _work(job: Job, orders: Orders, name: str, shares: Sequence[Share]) -> None:
+    async with Line(job.desk) as line:
+        await work(
+            name,
+            shares,
+            orders,
+            line,
+            line.end,
+            primary=job.primary,
+            secondary=job.secondary,
+            transport=job.transport,
+        )
 
 
 class SparkEngine:
-    """Has rounds done by a Spark session: each is one job, whose tasks carry."""
+    """Has rounds done by a Spark session: each is one job, whose tasks are workers."""
 
     def __init__(
         self, spark: SparkSession, desk: Desk, primary: str, secondary: str, *, transport: TransportName = "native"
@@ -57,7 +61,7 @@ class SparkEngine:
         """How many tasks Spark can run at once."""
         return self._context.defaultParallelism
 
-    async def carry(self, tasks: Sequence[Sequence[Share]], orders: Orders, end: asyncio.Event) -> None:
+    async def run(self, tasks: Sequence[Sequence[Share]], orders: Orders, end: asyncio.Event) -> None:
         """Do a round."""
         async with self._desk.round(end):
             await asyncio.to_thread(self._run, tasks, orders)
@@ -69,6 +73,6 @@ class SparkEngine:
             context = TaskContext.get()
             name = "task" if context is None else f"task/{context.taskAttemptId()}"
             shares = [share for row in rows for share in row]
-            asyncio.run(_carry(job, orders, name, shares))
+            asyncio.run(_work(job, orders, name, shares))
 
         self._context.parallelize(tasks, len(tasks)).foreachPartition(move)

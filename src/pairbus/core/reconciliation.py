@@ -10,7 +10,7 @@ from pairbus.core.routing import DeadLetterReason, WaitReason
 
 
 @dataclass(slots=True)
-class Tally:
+class Counts:
     """What became of the messages for one destination.
 
     :ivar waiting: messages that are under lock and wait now, by reason.
@@ -35,7 +35,7 @@ class Tally:
         if parked_at is not None and (self.oldest_at is None or parked_at < self.oldest_at):
             self.oldest_at = parked_at
 
-    def add(self, other: "Tally") -> None:
+    def add(self, other: "Counts") -> None:
         """Add what another one counted."""
         self.delivered += other.delivered
         self.dead_lettered.update(other.dead_lettered)
@@ -67,35 +67,35 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Report:
+class Reconciliation:
     """What became of the messages that were found.
 
     :ivar destinations: by path; messages that name no destination are under the empty path.
     """
 
-    destinations: dict[str, Tally] = field(default_factory=dict[str, Tally])
+    destinations: dict[str, Counts] = field(default_factory=dict[str, Counts])
 
-    def of(self, destination: str) -> Tally:
+    def of(self, destination: str) -> Counts:
         """Return what is counted for a destination."""
-        return self.destinations.setdefault(destination, Tally())
+        return self.destinations.setdefault(destination, Counts())
 
-    def add(self, other: "Report") -> None:
+    def add(self, other: "Reconciliation") -> None:
         """Add what another one counted."""
-        for destination, tally in other.destinations.items():
-            self.of(destination).add(tally)
+        for destination, counts in other.destinations.items():
+            self.of(destination).add(counts)
 
-    def total(self) -> Tally:
+    def total(self) -> Counts:
         """Return the sum over all destinations."""
-        total = Tally()
-        for tally in self.destinations.values():
-            total.add(tally)
+        total = Counts()
+        for counts in self.destinations.values():
+            total.add(counts)
         return total
 
     def to_document(self) -> dict[str, Any]:
         """Return it as JSON can carry it."""
-        return {destination: tally.to_document() for destination, tally in self.destinations.items()}
+        return {destination: counts.to_document() for destination, counts in self.destinations.items()}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
         """Read it back."""
-        return cls({destination: Tally.from_document(tally) for destination, tally in document.items()})
+        return cls({destination: Counts.from_document(counts) for destination, counts in document.items()})
