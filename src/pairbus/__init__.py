@@ -18,7 +18,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from pairbus.client.availability import BacklogQueue, EntityAvailability, Turn
-    from pairbus.client.sender import ParkedSchedule
+    from pairbus.client.send_outcomes import ParkedSchedule
     from pairbus.client.sync.factory import Availability, MessageSender, MessagingFactory
     from pairbus.client.sync.manager import NamespaceManager
     from pairbus.core.options import SendAvailabilityPairedNamespaceOptions
@@ -30,7 +30,7 @@ else:
         "MessageSender": "pairbus.client.sync.factory",
         "MessagingFactory": "pairbus.client.sync.factory",
         "NamespaceManager": "pairbus.client.sync.manager",
-        "ParkedSchedule": "pairbus.client.sender",
+        "ParkedSchedule": "pairbus.client.send_outcomes",
         "SendAvailabilityPairedNamespaceOptions": "pairbus.core.options",
         "Turn": "pairbus.client.availability",
     }

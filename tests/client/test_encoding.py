@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.client.test_syphon import messages
 
-from pairbus.links.native.encoding import encode_message
+from pairbus.messages.encoding import encode_message
 from pairbus.messages.sdk_batches import as_long, encoded_by_sdk
 
 LATER = datetime(2040, 1, 1, tzinfo=UTC)
@@ -25,7 +25,7 @@ LATER = datetime(2040, 1, 1, tzinfo=UTC)
 def _one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let both see the same second: a time to live ends at a time."""
     now = int(time.time())
-    monkeypatch.setattr("pairbus.links.native.encoding.time.time", lambda: now)
+    monkeypatch.setattr("pairbus.messages.encoding.time.time", lambda: now)
     monkeypatch.setattr("azure.servicebus._transport._pyamqp_transport.time.mktime", _mktime(now))
 
 

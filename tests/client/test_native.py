@@ -34,10 +34,10 @@ from pairbus.broker.listen.certificates import own_certificate
 from pairbus.errors import OptionError
 from pairbus.links.native import errors
 from pairbus.links.native.client import NativeClient
-from pairbus.links.native.encoding import encode_message
 from pairbus.links.native.endpoint import endpoint_of
 from pairbus.links.native.receiving import ANY_SESSION, ReceivingLink
 from pairbus.links.sdk.transport import SdkTransport
+from pairbus.messages.encoding import encode_message
 from pairbus.syphon.transports import transport_to
 from pairbus.testing import EmbeddedBroker, Endpoint, QueueSettings, Right
 

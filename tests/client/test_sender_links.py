@@ -18,10 +18,10 @@ from pairbus.aio import MessageSender, MessagingFactory
 from pairbus.amqp.conditions import DETACH_FORCED
 from pairbus.amqp.message import Message
 from pairbus.amqp.performatives import ACCEPTED, DeliveryState
+from pairbus.client.send_link import AT_ONCE
 from pairbus.core.backoff import Backoff
 from pairbus.core.health import State
 from pairbus.core.options import TransportName
-from pairbus.links.native.lane import AT_ONCE
 
 LATER = datetime(2044, 1, 2, 3, 4, 5, tzinfo=UTC)
 SECONDS = 15.0

@@ -17,9 +17,9 @@ from tests.client.stage import Stage, State, texts
 from tests.client.twins import Twin
 
 from pairbus.aio import ParkedSchedule
+from pairbus.client.send_link import AT_ONCE
 from pairbus.core.ledger import Kind
 from pairbus.errors import CancelUnavailableError, ParkedMessageTooLargeError
-from pairbus.links.native.lane import AT_ONCE
 from pairbus.testing import QueueSettings
 
 STALLED = 10.0

@@ -414,7 +414,7 @@ def test_links_that_rest_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
             one = Outgoing([b"\x00\x53\x75\xa0\x01x"])
             await asyncio.gather(*(target.send("orders", one) for _ in range(8)))
             assert 1 <= len(target._entities["orders"].resting) <= 4
-            monkeypatch.setattr("pairbus.links.sdk.transport.LINK_REST", -1.0)
+            monkeypatch.setattr("pairbus.links.sdk.transport.STALE_SECONDS", -1.0)
             await target.send("bills", one)
             assert target._entities["orders"].resting == []
             assert len(await receive(await pair.receiver("orders"), 8)) == 8

@@ -2,7 +2,8 @@
 
 from pairbus.client.availability import Availability, BacklogQueue, EntityAvailability, Turn
 from pairbus.client.factory import MessagingFactory
-from pairbus.client.sender import MessageSender, ParkedSchedule
+from pairbus.client.send_outcomes import ParkedSchedule
+from pairbus.client.sender import MessageSender
 from pairbus.core.options import SendAvailabilityPairedNamespaceOptions
 from pairbus.links.sdk.administration import NamespaceManager
 

@@ -5,11 +5,10 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pairbus.client.send_link import SendLink
 from pairbus.core.health import Action, EntityHealth, State
 from pairbus.core.sending import BacklogChoice
 from pairbus.links.deadlines import Chores
-from pairbus.links.native.lane import NativeLane
-from pairbus.links.sdk.lane import Lane
 
 _STATE_AFTER: Final = {
     Action.PREPARE_BACKLOG: State.SUSPECT,
@@ -22,7 +21,7 @@ _STATE_AFTER: Final = {
 class Seat:
     """What one sender has at an entity: its link, and the backlog queue that it has picked and keeps (S5)."""
 
-    lane: Lane | NativeLane
+    link: SendLink
     choice: BacklogChoice = field(default_factory=BacklogChoice)
 
 
@@ -47,7 +46,7 @@ class Watch:
         """When the state began, by the loop's clock; None: healthy from the beginning."""
         self.demands_sessions = False
         """Whether the entity has refused a ping without a session (G4)."""
-        self.left_behind: Lane | NativeLane | None = None
+        self.left_behind: SendLink | None = None
         """A link whose sender was closed while an attempt was under way: how it ends tells of the entity's health."""
         self._chores = chores
         self._ping = ping
@@ -74,9 +73,9 @@ class Watch:
             why = f"failover of {self.health.entity!r} has engaged"
             for seat in self.seats:  # S4: no application send goes to the primary any more
                 if self.health.answers:
-                    seat.lane.withdraw(why)
+                    seat.link.withdraw(why)
                 else:
-                    seat.lane.abandon(why)
+                    seat.link.abandon(why)
         self._tell(self, _STATE_AFTER[action])
         if action is not Action.PREPARE_BACKLOG:
             self.wake()

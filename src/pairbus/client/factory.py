@@ -21,7 +21,7 @@ from pairbus.client.availability import Availability
 from pairbus.client.backlog_setup import Backlog, QueueAdministration
 from pairbus.client.pairing import Ends, Pairing
 from pairbus.client.receivers import metered
-from pairbus.client.sender import MessageSender
+from pairbus.client.sender import MessageSender, SendsUnderWay
 from pairbus.client.shared_fate import share_fate
 from pairbus.core.health import State
 from pairbus.core.lifecycle import FactoryState, Lifecycle
@@ -103,7 +103,7 @@ class MessagingFactory:
         self._make_client = make_client
         self.lifecycle = Lifecycle()
         self.availability = Availability(self)
-        self.under_way = UnderWay()
+        self.under_way = SendsUnderWay()
         self.pairing: Pairing | None = None
         """What the senders of a paired factory share; None: not paired."""
         self.instrument = Instrument() if instrument is None else instrument
@@ -328,33 +328,3 @@ class MessagingFactory:
 
     def _turned(self, entity: str, state: State) -> None:
         self.availability.turned(entity, state)
-
-
-class UnderWay:
-    """Counts the sends that are under way."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._none = asyncio.Event()
-
-    def __enter__(self) -> None:
-        self._count += 1
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._count -= 1
-        if not self._count:
-            self._none.set()
-
-    async def ended(self, seconds: float) -> bool:
-        """Wait until none is under way, but not longer than so many seconds; tell whether it is so."""
-        self._none.clear()
-        if not self._count:
-            return True
-        try:
-            async with asyncio.timeout(seconds):
-                await self._none.wait()
-        except TimeoutError:
-            return False
-        return True

@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 
 from pairbus.client import pings as prober
 from pairbus.client.entity_monitor import Seat, Watch
+from pairbus.client.send_link import SendLink, Unheard
 from pairbus.core.health import HealthBook, State
 from pairbus.core.ledger import Stage
 from pairbus.core.naming import entity_key, namespace_label
@@ -20,12 +21,11 @@ from pairbus.core.rotation import Rotation
 from pairbus.core.sending import SendPolicy, note_backlog_failure, note_primary_failure
 from pairbus.core.verdict import ErrorFacts
 from pairbus.instrument.hooks import Instrument
+from pairbus.links.channel import OpenChannel
 from pairbus.links.deadlines import Chores
 from pairbus.links.errors import facts
 from pairbus.links.native.client import NativeClient
-from pairbus.links.native.lane import NativeLane
-from pairbus.links.sdk.lane import Lane
-from pairbus.links.submission import Unheard
+from pairbus.links.sdk.channel import open_channel
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -79,8 +79,8 @@ class Pairing:
         self._tell = turned
         self.time: Final = asyncio.get_running_loop().time  # to ask which loop runs is a call of the system
         self._watches: dict[str, Watch] = {}
-        self._backlog: dict[str, Lane | NativeLane] = {}
-        self._probes: dict[Watch, Lane | NativeLane] = {}
+        self._backlog: dict[str, SendLink] = {}
+        self._probes: dict[Watch, SendLink] = {}
 
     @property
     def watches(self) -> tuple[Watch, ...]:
@@ -98,7 +98,7 @@ class Pairing:
     def take_seat(self, entity: str, make: Callable[[], ServiceBusSender]) -> Seat:
         """Give a sender its link to an entity."""
         watch = self.watch(entity)
-        seat = Seat(self._lane(make, entity, Stage.DIRECT, partial(self._primary_unheard, watch)))
+        seat = Seat(self._link_to(make, entity, Stage.DIRECT, partial(self._primary_unheard, watch)))
         watch.seats.add(seat)
         if watch.health.state is not State.HEALTHY:
             self._prepare(seat)
@@ -112,30 +112,30 @@ class Pairing:
         """
         watch = self.watch(entity)
         watch.seats.discard(seat)
-        await seat.lane.finish()
-        if seat.lane.is_unheard and watch.left_behind is None and watch.health.state is State.HEALTHY:
-            watch.left_behind = seat.lane
-            self._chores.start(self._end_left_behind(watch, seat.lane), f"last attempt at {entity}")
+        await seat.link.finish()
+        if seat.link.is_unheard and watch.left_behind is None and watch.health.state is State.HEALTHY:
+            watch.left_behind = seat.link
+            self._chores.start(self._end_left_behind(watch, seat.link), f"last attempt at {entity}")
         else:
-            await seat.lane.close()
+            await seat.link.close()
 
-    async def _end_left_behind(self, watch: Watch, lane: Lane | NativeLane) -> None:
+    async def _end_left_behind(self, watch: Watch, link: SendLink) -> None:
         try:
-            await lane.end()
+            await link.end()
         finally:
             watch.left_behind = None
 
-    def backlog(self, queue: str) -> Lane | NativeLane:
+    def backlog(self, queue: str) -> SendLink:
         """Return the link to a backlog queue, which all senders share."""
-        lane = self._backlog.get(queue)
-        if lane is None:
-            lane = self._backlog[queue] = self._lane(
+        link = self._backlog.get(queue)
+        if link is None:
+            link = self._backlog[queue] = self._link_to(
                 lambda: self.ends.secondary_client.get_queue_sender(queue),
                 queue,
                 Stage.PARK,
                 partial(self._backlog_unheard, queue),
             )
-        return lane
+        return link
 
     def _primary_unheard(self, watch: Watch, known: ErrorFacts | None, _began: float) -> None:
         """Note how an attempt at the primary ended whose caller has gone."""
@@ -158,35 +158,33 @@ class Pairing:
 
     def abandon(self, why: str) -> None:
         """End all that is under way."""
-        for lane in self._lanes():
-            lane.abandon(why)
+        for link in self._links():
+            link.abandon(why)
 
     async def close(self) -> None:
         """Close all links."""
-        await asyncio.gather(*(lane.close() for lane in self._lanes()))
+        await asyncio.gather(*(link.close() for link in self._links()))
         await asyncio.gather(*(client.close() for client in self.ends.native or ()))
 
-    def _lanes(self) -> list[Lane | NativeLane]:
-        seats = [seat.lane for watch in self._watches.values() for seat in watch.seats]
+    def _links(self) -> list[SendLink]:
+        seats = [seat.link for watch in self._watches.values() for seat in watch.seats]
         left_behind = [watch.left_behind for watch in self._watches.values() if watch.left_behind is not None]
         return [*seats, *self._backlog.values(), *self._probes.values(), *left_behind]
 
-    def _lane(
-        self, make: Callable[[], ServiceBusSender], entity: str, stage: Stage, unheard: Unheard
-    ) -> Lane | NativeLane:
-        is_direct = stage is Stage.DIRECT
-        common: dict[str, Any] = {
-            "namespace": namespace_label(self.ends.primary if is_direct else self.ends.secondary),
-            "entity": entity,
-            "stage": stage,
-            "open_timeout": self.policy.attempt_timeout,
-            "chores": self._chores,
-            "instrument": self._instrument,
-            "unheard": unheard,
-        }
-        if self.ends.native is None:
-            return Lane(make, **common)
-        return NativeLane(self.ends.native[0 if is_direct else 1], **common)
+    def _link_to(self, make: Callable[[], ServiceBusSender], entity: str, stage: Stage, unheard: Unheard) -> SendLink:
+        is_direct, seconds = stage is Stage.DIRECT, self.policy.attempt_timeout
+        opener: OpenChannel = partial(open_channel, make, seconds, self._chores)
+        if self.ends.native is not None:
+            opener = partial(self.ends.native[0 if is_direct else 1].open_channel, entity, seconds)
+        return SendLink(
+            opener,
+            namespace=namespace_label(self.ends.primary if is_direct else self.ends.secondary),
+            entity=entity,
+            stage=stage,
+            chores=self._chores,
+            instrument=self._instrument,
+            unheard=unheard,
+        )
 
     def _prepare(self, seat: Seat) -> None:
         """Open the link to the backlog queue of a sender, so that failing over costs no connection set-up."""
@@ -202,11 +200,11 @@ class Pairing:
         self._tell(watch.health.entity, state)
 
     async def _ping(self, watch: Watch) -> None:
-        lane = self._probe(watch)
+        link = self._probe(watch)
         deadline = self.time() + self.policy.attempt_timeout
         try:
             watch.demands_sessions = await prober.ping(
-                lane, deadline, session=watch.demands_sessions, size=watch.health.ping_bytes
+                link, deadline, session=watch.demands_sessions, size=watch.health.ping_bytes
             )
         except Exception as error:  # noqa: BLE001 (G1: whatever it is, the entity is not back)
             _LOGGER.debug("%r is not back: %r (%s)", watch.health.entity, error, facts(error).cause.value)
@@ -217,16 +215,16 @@ class Pairing:
         if probe is not None:
             await probe.close()
         for seat in watch.seats:
-            if seat.lane is not lane:
-                seat.lane.prepare_soon()
+            if seat.link is not link:
+                seat.link.prepare_soon()
 
-    def _probe(self, watch: Watch) -> Lane | NativeLane:
+    def _probe(self, watch: Watch) -> SendLink:
         """The link to ping on: the sender's that sent last, so that it is open when the entity is back."""
         if watch.seats:
-            return max((seat.lane for seat in watch.seats), key=lambda lane: lane.used_at)
+            return max((seat.link for seat in watch.seats), key=lambda link: link.used_at)
         if watch not in self._probes:
             entity = watch.health.entity
-            self._probes[watch] = self._lane(
+            self._probes[watch] = self._link_to(
                 lambda: self.ends.primary_client.get_queue_sender(entity),
                 entity,
                 Stage.DIRECT,

@@ -6,12 +6,11 @@ from typing import Final
 
 from azure.servicebus import ServiceBusMessage
 
+from pairbus.client.send_link import SendLink
+from pairbus.client.submission import Submission
 from pairbus.core.ledger import Kind
 from pairbus.core.verdict import Cause
 from pairbus.links.errors import facts
-from pairbus.links.native.lane import NativeLane
-from pairbus.links.sdk.lane import Lane
-from pairbus.links.submission import Submission
 from pairbus.messages.sdk_batches import STANDARD_BATCH_BYTES
 
 PING_CONTENT_TYPE: Final = "application/vnd.ms-servicebus-ping"
@@ -27,7 +26,7 @@ def ping_message(session_id: str | None, size: int = 0) -> ServiceBusMessage:
     )
 
 
-async def ping(lane: Lane | NativeLane, deadline: float, *, session: bool, size: int = 0) -> bool:
+async def ping(link: SendLink, deadline: float, *, session: bool, size: int = 0) -> bool:
     """Send one ping, past the failover logic, and raise what hinders it.
 
     :param session: whether the entity is known to demand sessions.
@@ -35,17 +34,17 @@ async def ping(lane: Lane | NativeLane, deadline: float, *, session: bool, size:
     :return: whether it demands sessions. Only the broker knows: it is asked without one, and with one if it refuses
         that as not valid (G4).
     """
-    size = max(0, min(size, (lane.batch_bytes or STANDARD_BATCH_BYTES) - ENVELOPE))
+    size = max(0, min(size, (link.batch_bytes or STANDARD_BATCH_BYTES) - ENVELOPE))
     try:
-        await _send(lane, deadline, ping_message(str(uuid.uuid4()) if session else None, size))
+        await _send(link, deadline, ping_message(str(uuid.uuid4()) if session else None, size))
     except Exception as error:
         if session or facts(error).cause is not Cause.BAD_ARGUMENT:
             raise
-        await _send(lane, deadline, ping_message(str(uuid.uuid4()), size))
+        await _send(link, deadline, ping_message(str(uuid.uuid4()), size))
         return True
     return session
 
 
-async def _send(lane: Lane | NativeLane, deadline: float, message: ServiceBusMessage) -> None:
+async def _send(link: SendLink, deadline: float, message: ServiceBusMessage) -> None:
     submission: Submission[None] = Submission(Kind.PING, (message,), deadline, retries=False)
-    await lane.submit(submission)
+    await link.submit(submission)

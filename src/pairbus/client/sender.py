@@ -4,7 +4,7 @@
 
 import asyncio
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.amqp import AmqpAnnotatedMessage
-from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from pairbus.client.entity_monitor import Seat, Watch
 from pairbus.client.pairing import Pairing
-from pairbus.core.health import HEALTHY
+from pairbus.client.send_link import SendLink
+from pairbus.client.send_outcomes import ParkedSchedule, explained, in_doubt
+from pairbus.client.submission import Submission
 from pairbus.core.ledger import Kind
+from pairbus.core.lifecycle import OPEN
 from pairbus.core.options import check_timeout
 from pairbus.core.sending import (
-    TAKEN,
     Done,
-    Failed,
     Pause,
     Sending,
     ToBacklog,
@@ -34,18 +34,13 @@ from pairbus.core.verdict import Cause, ErrorFacts, Verdict
 from pairbus.errors import CancelUnavailableError, FactoryEndedError, SendTimeoutError
 from pairbus.links.deadlines import AbandonedError
 from pairbus.links.errors import SendTimedOutError, facts
-from pairbus.links.native.errors import again
-from pairbus.links.native.lane import NativeLane
-from pairbus.links.sdk.internals import new_batch
-from pairbus.links.sdk.lane import Lane
 from pairbus.links.sdk.links import Link
-from pairbus.links.submission import Submission, Work
+from pairbus.links.sdk.private import new_batch
 from pairbus.messages.annotations import SCHEDULED_ENQUEUE_TIME
-from pairbus.messages.sdk_batches import STANDARD_BATCH_BYTES, Message
+from pairbus.messages.sdk_batches import STANDARD_BATCH_BYTES, Message, encoded_in
 from pairbus.messages.sdk_messages import (
     MessageTypes,
     check,
-    id_of,
     identified,
     outgoing,
     parked,
@@ -59,35 +54,13 @@ if TYPE_CHECKING:
     from pairbus.client.factory import MessagingFactory
 
 T = TypeVar("T")
-E = TypeVar("E", bound=Exception)
 
 _ENDED: Final = "The handler has already been shutdown. Please use ServiceBusClient to create a new instance."
 """The SDK's own words."""
 
 
-_NAMED: Final = 20
-"""How many missing messages an error names."""
-
 _ONE: Final = (ServiceBusMessage, AmqpAnnotatedMessage, Mapping)
 """What is one message, and not many."""
-
-
-class ParkedSchedule(list[int]):
-    """What :meth:`MessageSender.schedule_messages` returns when messages were parked (S9).
-
-    A parked message keeps its schedule, but only the primary gives sequence numbers: parked messages have none, and
-    cannot be cancelled by number. The list has the numbers of the others, the last ones: there are some if the primary
-    came back in the midst of the call.
-
-    :ivar messages: how many were parked.
-    """
-
-    def __init__(self, messages: int, numbers: Iterable[int] = ()) -> None:
-        super().__init__(numbers)
-        self.messages: Final = messages
-
-    def __repr__(self) -> str:
-        return f"ParkedSchedule(messages={self.messages}, numbers={list(self)})"
 
 
 class _GaveUpError(Exception):
@@ -96,21 +69,60 @@ class _GaveUpError(Exception):
 
 @dataclass(eq=False, slots=True)
 class Shipment:
-    """What one call sends."""
+    """What one call sends.
+
+    :ivar payloads: the messages, encoded by their caller; None: they are not.
+    :ivar schedule_at: when they are to be enqueued; None: at once.
+    :ivar numbers: the sequence numbers of those that were scheduled.
+    :ivar runs: what is still to be parked, one batch each.
+    """
 
     messages: tuple[Message, ...]
-    kind: Kind = Kind.SEND
-    work: Callable[[Sequence[Message]], Work[Any]] | None = None
-    """Makes what is to be done at the primary with the messages that are missing; None: the one message is sent."""
-    result: object = None
+    is_batch: bool = False
+    payloads: Sequence[bytes] | None = None
+    schedule_at: datetime | None = None
+    numbers: list[int] | None = None
     runs: list[Sequence[Message]] | None = None
-    """What is still to be parked, one batch each."""
 
-    def submission(self, deadline: float, first: int = 0) -> Submission[Any]:
+    def submission(self, deadline: float, first: int) -> Submission[Any]:
         """Return what is to be done at the primary by then, with the messages from the first that is missing on."""
-        missing = self.messages[first:]
-        work = None if self.work is None else self.work(missing)
-        return Submission(self.kind, missing, deadline, work, joins=work is None)
+        missing, at = self.messages[first:], self.schedule_at
+        if at is not None:
+            return Submission(Kind.SCHEDULE, missing, deadline, lambda channel: channel.schedule(missing, at))
+        payloads = None if self.payloads is None else self.payloads[first:]
+        return Submission(
+            Kind.SEND, missing, deadline, joins=not self.is_batch, is_batch=self.is_batch, payloads=payloads
+        )
+
+
+class SendsUnderWay:
+    """Counts the sends that are under way."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._none = asyncio.Event()
+
+    def __enter__(self) -> None:
+        self._count += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._count -= 1
+        if not self._count:
+            self._none.set()
+
+    async def ended(self, seconds: float) -> bool:
+        """Wait until none is under way, but not longer than so many seconds; tell whether it is so."""
+        self._none.clear()
+        if not self._count:
+            return True
+        try:
+            async with asyncio.timeout(seconds):
+                await self._none.wait()
+        except TimeoutError:
+            return False
+        return True
 
 
 class MessageSender:
@@ -161,7 +173,7 @@ class MessageSender:
         watch, seat = self._take_seat(pairing)
         if not watch.health.engaged:
             try:
-                await seat.lane.prepare()
+                await seat.link.prepare()
             except Exception as error:
                 self._check_given_up(error)
                 known = facts(error, begun=False)
@@ -205,21 +217,12 @@ class MessageSender:
         if pairing is None:
             await self._unpaired(lambda sdk: sdk.send_messages(cast("Any", message), timeout=timeout))
             return
-        ready = message if isinstance(message, ServiceBusMessageBatch) and identified(message) else None
+        payloads = encoded_in(message) if isinstance(message, ServiceBusMessageBatch) and identified(message) else None
         messages = outgoing(message)
         if not messages:
             return
         check(messages)  # E3
-        if isinstance(message, _ONE):
-            shipment = Shipment(messages)
-        else:
-
-            def send(missing: Sequence[Message]) -> Work[None]:
-                cargo = list(missing) if ready is None or len(missing) < len(messages) else ready
-                return lambda link: link.sender.send_messages(cargo)
-
-            shipment = Shipment(messages, work=send)
-        await self._ship(pairing, shipment, timeout)
+        await self._ship(pairing, Shipment(messages, not isinstance(message, _ONE), payloads), timeout)
 
     async def schedule_messages(
         self, messages: MessageTypes, schedule_time_utc: datetime, *, timeout: float | None = None, **kwargs: Any
@@ -239,13 +242,9 @@ class MessageSender:
         check(scheduled)
         for message in scheduled:
             _schedule(message, schedule_time_utc)
-
-        def schedule(missing: Sequence[Message]) -> Work[list[int]]:
-            return lambda link: link.sender.schedule_messages(list(missing), schedule_time_utc)
-
-        shipment = Shipment(scheduled, Kind.SCHEDULE, schedule)
+        shipment = Shipment(scheduled, schedule_at=schedule_time_utc)
         outcome = await self._ship(pairing, shipment, timeout)
-        numbers = cast("list[int]", shipment.result or [])
+        numbers = shipment.numbers or []
         return ParkedSchedule(outcome.parked, numbers) if outcome.parked else numbers
 
     async def cancel_scheduled_messages(
@@ -263,14 +262,15 @@ class MessageSender:
         if watch.health.engaged:
             raise CancelUnavailableError(self.entity_name)
         began = pairing.time()
+        numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else sequence_numbers
         submission: Submission[None] = Submission(
             Kind.CANCEL,
             (),
             began + pairing.policy.attempt_timeout,
-            lambda link: link.sender.cancel_scheduled_messages(sequence_numbers),
+            lambda channel: channel.cancel_scheduled(numbers),
         )
         try:
-            await _attempt(seat.lane, submission, None if timeout is None else began + timeout)
+            await _attempt(seat.link, submission, None if timeout is None else began + timeout)
         except _GaveUpError:
             assert timeout is not None  # noqa: S101 (only a caller's time-out ends like this)
             late = SendTimeoutError(self.entity_name, timeout, None, maybe_sent=submission.begun)
@@ -285,9 +285,9 @@ class MessageSender:
         if pairing is None:
             return await self._unpaired(lambda sdk: sdk.create_message_batch(max_size_in_bytes))
         watch, seat = self._take_seat(pairing)
-        if seat.lane.batch_bytes is None and not watch.health.engaged:
+        if seat.link.batch_bytes is None and not watch.health.engaged:
             await self.__aenter__()  # only an open link tells the limit
-        limit = seat.lane.batch_bytes or STANDARD_BATCH_BYTES
+        limit = seat.link.batch_bytes or STANDARD_BATCH_BYTES
         if max_size_in_bytes and max_size_in_bytes > limit:
             raise ValueError(  # the SDK's own words
                 f"Max message size: {max_size_in_bytes} is too large, acceptable max batch size is: {limit} bytes."
@@ -296,12 +296,14 @@ class MessageSender:
 
     def _check(self, timeout: float | None = None, kwargs: dict[str, Any] | None = None) -> Pairing | None:
         """Check what the SDK checks, and return the pairing that the call is to use."""
-        self._factory.check_open()
+        if self._factory.lifecycle.state is not OPEN:
+            self._factory.check_open()
         if kwargs:
             warnings.warn(f"Unsupported keyword args: {kwargs}", stacklevel=3)
         if self._closed:
             raise ValueError(_ENDED)
-        check_timeout(timeout)
+        if timeout is not None:
+            check_timeout(timeout)
         return self._factory.pairing
 
     async def _unpaired(self, work: Callable[[ServiceBusSender], Any]) -> Any:
@@ -317,87 +319,61 @@ class MessageSender:
         return self._watch, self._seat
 
     async def _ship(self, pairing: Pairing, shipment: Shipment, timeout: float | None) -> Done:
-        """Send: while the entity is healthy there is nothing to decide, unless the first attempt fails."""
+        """Carry out the procedure of one send (:class:`~pairbus.core.sending.Sending`), step by step."""
         watch, seat = self._take_seat(pairing)
-        health, policy, started = watch.health, pairing.policy, pairing.time()
-        with self._factory.under_way:
-            if health.state is not HEALTHY:
-                sending = self._sending(pairing, started, timeout, shipment)
-                return await self._carry_out(pairing, sending, shipment)
-            submission = shipment.submission(started + policy.attempt_timeout)
-            try:
-                ends = None if timeout is None else started + timeout
-                shipment.result = await _attempt(seat.lane, submission, ends)
-            except Exception as error:  # noqa: BLE001 (judged by the rules)
-                sending = self._sending(pairing, started, timeout, shipment)
-                self._primary_failed(pairing, sending, submission, error)
-                return await self._carry_out(pairing, sending, shipment)
-            if health.state is not HEALTHY:
-                watch.act(health.attempt_accepted())
-            return TAKEN
-
-    def _sending(self, pairing: Pairing, started: float, timeout: float | None, shipment: Shipment) -> Sending:
-        watch, seat = self._take_seat(pairing)
-        return Sending(
+        sending = Sending(
             watch.health,
             pairing.rotation,
             seat.choice,
             pairing.policy,
             pairing.random,
-            started,
+            pairing.time(),
             timeout,
             len(shipment.messages),
         )
-
-    async def _carry_out(self, pairing: Pairing, sending: Sending, shipment: Shipment) -> Done:
-        """Carry out the procedure of one send (:class:`~pairbus.core.sending.Sending`), step by step."""
-        watch, _ = self._take_seat(pairing)
-        while True:
-            step = sending.step(pairing.time())
-            if isinstance(step, ToPrimary):
-                await self._to_primary(pairing, sending, shipment, step)
-            elif isinstance(step, Done):
-                return step
-            elif isinstance(step, ToBacklog):
-                await self._to_backlog(pairing, sending, shipment, step)
-            elif isinstance(step, Pause):
-                self._check_open(sending)  # C2: what is under way may end, but not wait
-                if await watch.wait(step.until):
-                    sending.health_changed()
-            else:
-                raise _explained(step, shipment)
+        with self._factory.under_way:
+            while True:
+                step = sending.step(pairing.time())
+                if isinstance(step, ToPrimary):
+                    await self._to_primary(pairing, sending, shipment, step)
+                elif isinstance(step, Done):
+                    return step
+                elif isinstance(step, ToBacklog):
+                    await self._to_backlog(pairing, sending, shipment, step)
+                elif isinstance(step, Pause):
+                    self._check_open(sending)  # C2: what is under way may end, but not wait
+                    if await watch.wait(step.until):
+                        sending.health_changed()
+                else:
+                    raise explained(step, shipment.messages)
 
     async def _to_primary(self, pairing: Pairing, sending: Sending, shipment: Shipment, step: ToPrimary) -> None:
         watch, seat = self._take_seat(pairing)
         submission = shipment.submission(step.deadline, step.first)
         try:
-            shipment.result = await _attempt(seat.lane, submission, sending.ends)
-        except Exception as error:  # noqa: BLE001 (judged by the rules)
-            self._primary_failed(pairing, sending, submission, error)
-        else:
-            watch.act(sending.primary_accepted())
-
-    def _primary_failed(
-        self, pairing: Pairing, sending: Sending, submission: Submission[Any], error: Exception
-    ) -> None:
-        if isinstance(error, _GaveUpError):
+            shipment.numbers = await _attempt(seat.link, submission, sending.ends)
+        except _GaveUpError:
             sending.gave_up(begun=submission.begun)
-            return
-        known = sized(facts(error, begun=submission.begun), submission.messages)
-        self._check_given_up(error, sending, begun=known.in_doubt)
-        pairing.watch(self.entity_name).act(sending.primary_failed(known, pairing.time()))
+        except Exception as error:  # noqa: BLE001 (judged by the rules)
+            known = sized(facts(error, begun=submission.begun), submission.messages)
+            self._check_given_up(error, sending, begun=known.in_doubt)
+            watch.act(sending.primary_failed(known, pairing.time()))
+        else:
+            actions = sending.primary_accepted()
+            if actions:
+                watch.act(actions)
 
     async def _to_backlog(self, pairing: Pairing, sending: Sending, shipment: Shipment, step: ToBacklog) -> None:
-        lane = pairing.backlog(step.queue)
+        link = pairing.backlog(step.queue)
         begun = False
         try:
             pairing.ends.check_secondary()
             if shipment.runs is None:
-                shipment.runs = self._rewrite(shipment.messages, lane.batch_bytes or STANDARD_BATCH_BYTES)
+                shipment.runs = self._rewrite(shipment.messages, link.batch_bytes or STANDARD_BATCH_BYTES)
             run = shipment.runs[0]
             submission = self._park(run, step.deadline)
             try:
-                await _attempt(lane, submission, sending.ends)
+                await _attempt(link, submission, sending.ends)
             finally:
                 begun = submission.begun
         except _GaveUpError:
@@ -405,7 +381,7 @@ class MessageSender:
         except Exception as error:  # noqa: BLE001 (judged by the rules)
             known = facts(error, begun=begun)
             self._check_given_up(error, sending, begun=known.in_doubt)
-            sending.backlog_failed(step.queue, self._understood(known, sending, shipment, lane), pairing.time())
+            sending.backlog_failed(step.queue, self._understood(known, sending, shipment, link), pairing.time())
         else:
             del shipment.runs[0]
             sending.backlog_accepted(step.queue, len(run))
@@ -415,48 +391,47 @@ class MessageSender:
         if isinstance(error, AbandonedError):
             self._check_open(sending, begun=begun)
             if self._closed:
-                raise _in_doubt(ValueError(_ENDED), sending, begun=begun) from error
+                raise in_doubt(ValueError(_ENDED), sending, begun=begun) from error
 
     def _check_open(self, sending: Sending | None, *, begun: bool = False) -> None:
         """Raise if the factory has ended, and tell whether what was sent until then may have arrived (S7)."""
         try:
             self._factory.check_open()
         except FactoryEndedError as error:
-            raise _in_doubt(error, sending, begun=begun) from None
+            raise in_doubt(error, sending, begun=begun) from None
 
     def _rewrite(self, messages: tuple[Message, ...], limit: int) -> list[Sequence[Message]]:
         rewritten = [parked(message, self.entity_name) for message in messages]
         return [rewritten] if len(rewritten) == 1 else runs(messages, rewritten, limit)
 
     def _park(self, run: Sequence[Message], deadline: float) -> Submission[None]:
-        one = len(run) == 1
-        work: Work[None] | None = None if one else lambda link: link.sender.send_messages(list(run))
-        return Submission(Kind.SEND, run, deadline, work, joins=one, destination=self.entity_name)
+        is_batch = len(run) > 1
+        return Submission(Kind.SEND, run, deadline, joins=not is_batch, is_batch=is_batch, destination=self.entity_name)
 
     @staticmethod
-    def _understood(known: ErrorFacts, sending: Sending, shipment: Shipment, lane: Lane | NativeLane) -> ErrorFacts:
+    def _understood(known: ErrorFacts, sending: Sending, shipment: Shipment, link: SendLink) -> ErrorFacts:
         """Judge what is ours: a secondary that has ended, and a message that has grown too large (S8)."""
         if isinstance(known.error, FactoryEndedError):
             return ErrorFacts(Cause.CONNECTION, known.error, begun=False)
         if known.cause is not Cause.TOO_LARGE or not shipment.runs or len(shipment.runs[0]) != 1:
             return known
-        limit = lane.batch_bytes or STANDARD_BATCH_BYTES
+        limit = link.batch_bytes or STANDARD_BATCH_BYTES
         error = too_large(shipment.messages[sending.parked], shipment.runs[0][0], limit)
         error.__cause__ = known.error
         return ErrorFacts(known.cause, error)
 
 
-async def _attempt(lane: Lane | NativeLane, submission: Submission[T], ends: float | None) -> T:
+async def _attempt(link: SendLink, submission: Submission[T], ends: float | None) -> T:
     """Have something done, and wait for it until the caller's time ends.
 
     :raises _GaveUpError: the caller's time ended first. What was begun goes on; what was not is withdrawn.
     """
     if ends is None or ends >= submission.deadline:
-        return await lane.submit(submission)
+        return await link.submit(submission)
     bound = asyncio.timeout_at(ends)
     try:
         async with bound:
-            return await lane.submit(submission)
+            return await link.submit(submission)
     except TimeoutError:
         if not bound.expired():
             raise
@@ -473,29 +448,3 @@ def _schedule(message: Message, at: datetime) -> None:
         annotations = cast("dict[Any, Any]", amqp.annotations or {})
         annotations[SCHEDULED_ENQUEUE_TIME] = at
         amqp.annotations = annotations
-
-
-def _in_doubt(error: E, sending: Sending | None, *, begun: bool) -> E:
-    """Let an error know whether messages of its send may have arrived (S7); the SDK's errors have no such field."""
-    error.__dict__["maybe_sent"] = begun or (sending is not None and sending.in_doubt)
-    return error
-
-
-def _explained(failed: Failed, shipment: Shipment) -> BaseException:
-    """Return the error of a send, which knows whether its messages may have arrived, and names those missing (S14)."""
-    error = failed.error
-    if isinstance(error, SendTimeoutError):
-        error = SendTimedOutError(error)
-    elif isinstance(error, ServiceBusError):  # which other sends may have met, too, that are not in doubt
-        error = again(error).with_traceback(error.__traceback__)
-    elif isinstance(error, TimeoutError):  # of an attempt: the caller expects what the SDK raises
-        late, error = error, OperationTimeoutError(message=str(error))
-        error.__cause__ = late
-    error.__dict__["maybe_sent"] = failed.in_doubt
-    if failed.parked:
-        missing = [str(id_of(message)) for message in shipment.messages[failed.parked :]]
-        error.add_note(
-            f"{failed.parked} of {len(shipment.messages)} messages were parked before it failed, and are not to be "
-            f"sent again; missing are: {', '.join(missing[:_NAMED])}{' …' if len(missing) > _NAMED else ''}"
-        )
-    return error

@@ -35,7 +35,7 @@ class State(enum.Enum):
 
 
 HEALTHY: Final = State.HEALTHY  # looking a member up in its enum takes longer than all else about it
-_ENGAGED: Final = State.ENGAGED
+ENGAGED: Final = State.ENGAGED
 
 
 class Event(enum.Enum):
@@ -117,7 +117,7 @@ class EntityHealth:
     @property
     def engaged(self) -> bool:
         """Whether messages are parked (S4)."""
-        return self.state is _ENGAGED
+        return self.state is ENGAGED
 
     def attempt_accepted(self) -> tuple[Action, ...]:
         """Note that the primary took a message."""

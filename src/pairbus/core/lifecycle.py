@@ -20,7 +20,7 @@ class FactoryState(enum.Enum):
     FAULTED = "faulted"
 
 
-_OPEN: Final = FactoryState.OPEN  # looking a member up in its enum takes longer than all else about it
+OPEN: Final = FactoryState.OPEN  # looking a member up in its enum takes longer than all else about it
 
 
 class Ending(enum.Enum):
@@ -61,7 +61,7 @@ class Lifecycle:
 
     def check_open(self) -> None:
         """Raise if the factory takes no more operations."""
-        if self.state is _OPEN:
+        if self.state is OPEN:
             return
         if self.state is FactoryState.CLOSED:
             raise FactoryClosedError

@@ -16,7 +16,7 @@ from random import Random
 from typing import Final, TypeAlias
 
 from pairbus.core.backoff import Backoff
-from pairbus.core.health import Action, EntityHealth, Next
+from pairbus.core.health import ENGAGED, HEALTHY, Action, EntityHealth, Next
 from pairbus.core.options import OnOutage
 from pairbus.core.rotation import Rotation
 from pairbus.core.verdict import Cause, Classify, ErrorFacts, Verdict, verdict_of
@@ -165,7 +165,7 @@ class Sending:
             return self._pause
         self._pause, self._began = None, now
         deadline = now + self.policy.attempt_timeout
-        if not self.health.engaged:
+        if self.health.state is not ENGAGED:
             self._retries_end = None
             return ToPrimary(deadline, self.parked)
         queue = self._next_queue(now)
@@ -200,7 +200,7 @@ class Sending:
     def primary_accepted(self) -> tuple[Action, ...]:
         """Note that the primary took the messages that were missing."""
         self._outcome = Done(None, self.in_doubt, self.parked) if self.in_doubt or self.parked else TAKEN
-        return self.health.attempt_accepted()
+        return self.health.attempt_accepted() if self.health.state is not HEALTHY else ()
 
     def primary_failed(self, facts: ErrorFacts, now: float) -> tuple[Action, ...]:
         """Note how an attempt at the primary failed."""

@@ -8,7 +8,7 @@ sections that the rules change are ever decoded (:mod:`pairbus.messages.encoded_
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from pairbus.amqp import AmqpError
 from pairbus.amqp.message import Message
@@ -17,6 +17,11 @@ from pairbus.core.envelope import Label
 from pairbus.core.moving import Settlement
 from pairbus.core.verdict import ErrorFacts
 from pairbus.messages.encoded_labels import relabelled
+
+LONG_WAIT: Final = 300.0
+"""A receiver that lost its link after so many seconds of waiting was idle, which is no failure."""
+PAGE: Final = 250
+"""How many messages one look at a queue shows."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

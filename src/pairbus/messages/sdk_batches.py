@@ -16,6 +16,11 @@ Message: TypeAlias = ServiceBusMessage | AmqpAnnotatedMessage
 STANDARD_BATCH_BYTES: Final = 262_144
 """What the SDK takes for the largest batch when a link does not say."""
 
+IN_BATCH_BYTES: Final = 16
+"""More than a batch adds to each message, and its envelope's share."""
+ENVELOPE_BYTES: Final = 1024
+"""More than the envelope of a batch takes."""
+
 DATA: Final = 5
 """Where a batch has its messages."""
 _UNBOUNDED: Final = 1 << 40

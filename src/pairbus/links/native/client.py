@@ -12,6 +12,7 @@ from azure.servicebus.exceptions import (
 
 from pairbus.amqp.types import Timestamp, UInt, Value
 from pairbus.links.deadlines import Chores
+from pairbus.links.errors import timed_out, unsent
 from pairbus.links.native import errors
 from pairbus.links.native.connection import CLOSE_SECONDS, NativeConnection
 from pairbus.links.native.endpoint import Endpoint
@@ -99,7 +100,12 @@ class NativeClient:
 
     async def sender(self, entity: str, seconds: float) -> SendingLink:
         """Open a link to send to a queue or topic."""
-        return await self._open_link(entity, seconds, lambda on: SendingLink(on, entity))
+        return await self._open_link(entity, seconds, lambda on: SendingLink(on, entity, self.manage, seconds))
+
+    async def open_channel(self, entity: str, seconds: float, *, retries: bool) -> SendingLink:
+        """Open a link to send to a queue or topic, for senders."""
+        del retries  # whoever sends tries again by its own rules
+        return await self.sender(entity, seconds)
 
     async def receiver(
         self,
@@ -174,7 +180,7 @@ class NativeClient:
         except TimeoutError:
             if opened is not None:
                 opened.connection.suspect(began)
-            raise errors.unsent(errors.timed_out(what, seconds)) from None
+            raise unsent(timed_out(what, seconds)) from None
 
     async def _opened(self, seconds: float) -> Opened:
         opening = self._opening

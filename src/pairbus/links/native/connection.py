@@ -21,6 +21,7 @@ from pairbus.amqp.events import (
 )
 from pairbus.amqp.performatives import RECEIVER, DeliveryState, Error, Received
 from pairbus.links.deadlines import Chores
+from pairbus.links.errors import timed_out, unsent
 from pairbus.links.native import errors
 from pairbus.links.native.endpoint import Endpoint
 from pairbus.links.native.wire import connect
@@ -97,10 +98,10 @@ class NativeConnection(asyncio.Protocol):
                 await made._opened
         except TimeoutError:
             made.abort()
-            raise errors.unsent(errors.timed_out(f"connecting to {endpoint.hostname}", seconds)) from None
+            raise unsent(timed_out(f"connecting to {endpoint.hostname}", seconds)) from None
         except OSError as error:
             made.abort()
-            raise errors.unsent(errors.unreachable(endpoint.hostname, error)) from error
+            raise unsent(errors.unreachable(endpoint.hostname, error)) from error
         except BaseException:
             made.abort()
             raise
@@ -199,7 +200,7 @@ class NativeConnection(asyncio.Protocol):
         if self.error is None:
             self.error = errors.of_connection(error, self.endpoint.hostname)
         if not self._opened.done():
-            self._opened.set_exception(errors.unsent(self.error))
+            self._opened.set_exception(unsent(self.error))
             self._opened.exception()  # whoever has given up waiting does not look at it
         if self._timer is not None:
             self._timer.cancel()

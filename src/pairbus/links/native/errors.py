@@ -4,7 +4,7 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, TypeVar
+from typing import Final
 
 from azure.servicebus.exceptions import (
     MessageLockLostError,
@@ -27,8 +27,6 @@ from azure.servicebus.exceptions import (
 
 from pairbus.amqp.client.requests import Answer
 from pairbus.amqp.performatives import DeliveryState, Error, Modified, Rejected
-
-E = TypeVar("E", bound=BaseException)
 
 NOT_FOUND: Final = "amqp:not-found"
 UNAUTHORIZED: Final = "amqp:unauthorized-access"
@@ -56,8 +54,6 @@ TYPE_OF_CONDITION: Mapping[str, type[ServiceBusError]] = MappingProxyType(
     }
 )
 """As the SDK has it; what is not here is its root, :class:`ServiceBusError`, with the condition."""
-
-_UNSENT: Final = "_pairbus_unsent"
 
 
 def of_condition(condition: str, description: str | None, *, status: int | None = None) -> ServiceBusError:
@@ -109,28 +105,3 @@ def unreachable(host: str, error: Exception) -> ServiceBusError:
     return ServiceBusConnectionError(
         message=f"no connection to {host}: {error}", error=error, condition="amqp:socket-error"
     )
-
-
-def timed_out(what: str, seconds: float) -> OperationTimeoutError:
-    """Make the error of a deadline."""
-    return OperationTimeoutError(message=f"{what} took longer than {seconds:g} s")
-
-
-def again(error: ServiceBusError) -> ServiceBusError:
-    """Return an error like this one, for another caller: one exception is not raised in two places."""
-    made = type(error).__new__(type(error))
-    made.__dict__.update(error.__dict__)
-    made.args = error.args
-    made.__cause__ = error.__cause__
-    return made
-
-
-def unsent(error: E) -> E:
-    """Mark an error before which nothing was sent: then nothing can have arrived."""
-    setattr(error, _UNSENT, True)
-    return error
-
-
-def is_unsent(error: BaseException) -> bool:
-    """Tell whether nothing was sent before an error."""
-    return getattr(error, _UNSENT, False)

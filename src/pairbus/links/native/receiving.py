@@ -21,6 +21,7 @@ from pairbus.amqp.performatives import (
     Source,
 )
 from pairbus.amqp.types import Symbol, UInt
+from pairbus.links.errors import again, timed_out, unsent
 from pairbus.links.native import errors
 from pairbus.links.native.connection import NativeConnection
 
@@ -124,7 +125,7 @@ class ReceivingLink:
         try:
             if not self._arrived:
                 if self.error is not None:
-                    raise errors.again(self.error)
+                    raise again(self.error)
                 if self._link.credit < most:
                     self._link.grant(most)
                     self.connection.flush_soon()
@@ -147,7 +148,7 @@ class ReceivingLink:
             timer.cancel()
             self._waiter = None
         if self.error is not None and not self._arrived:
-            raise errors.again(self.error)
+            raise again(self.error)
 
     def _rest_later(self) -> None:
         if self._resting is None:
@@ -173,7 +174,7 @@ class ReceivingLink:
     ) -> list[Exception | None]:
         """Settle deliveries of this link, by as few frames as it takes, and return how it ended for each."""
         if self.error is not None:
-            return [errors.unsent(errors.again(self.error))] * len(deliveries)
+            return [unsent(again(self.error))] * len(deliveries)
         ids = list(map(_delivery_id, deliveries))
         runs = runs_of(ids)
         group = self._settlements.ask(runs, self._loop.create_future()) if self.confirms else None
@@ -199,7 +200,7 @@ class ReceivingLink:
         answer = group.answer(number)
         if answer is None:
             what = f"settling a message of {self.entity!r}"
-            return errors.timed_out(what, seconds) if self.error is None else errors.again(self.error)
+            return timed_out(what, seconds) if self.error is None else again(self.error)
         state = answer.state
         if state is None:  # settled as it was asked for, and not said again
             return None
@@ -245,7 +246,7 @@ class ReceivingLink:
         self.error = error
         self._arrived.clear()
         if not self._attached.done():
-            self._attached.set_exception(errors.unsent(error))
+            self._attached.set_exception(unsent(error))
             self._attached.exception()  # whoever has given up waiting does not look at it
         if self._waiter is not None:
             _release(self._waiter)

@@ -11,6 +11,7 @@ from pairbus.amqp.client.requests import Answer, read_answer, request
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.performatives import ACCEPTED, SETTLE_SETTLED, Accepted, DeliveryState, Source, Target
 from pairbus.amqp.types import Value
+from pairbus.links.errors import again, timed_out
 from pairbus.links.native import errors
 from pairbus.links.native.connection import NativeConnection
 
@@ -58,7 +59,7 @@ class RequestLink:
     async def ask(self, properties: Mapping[str, Value], body: Value, seconds: float) -> Answer:
         """Ask, and return the answer, good or not."""
         if self.error is not None:
-            raise errors.again(self.error)
+            raise again(self.error)
         self._number += 1
         number = self._number
         asked = _Asked(number, request(number, self._reply_to, properties, body), self.connection.loop.create_future())
@@ -70,7 +71,7 @@ class RequestLink:
             async with asyncio.timeout(seconds):
                 return await asked.future
         except TimeoutError:
-            raise errors.timed_out(f"a request to {self.node!r}", seconds) from None
+            raise timed_out(f"a request to {self.node!r}", seconds) from None
         finally:
             self._asked.pop(number, None)
 
@@ -117,7 +118,7 @@ class RequestLink:
         asked, self._asked = self._asked, {}
         for each in asked.values():
             if not each.future.done():
-                each.future.set_exception(errors.again(error))
+                each.future.set_exception(again(error))
         self._session.end()
         self.connection.flush_soon()
 

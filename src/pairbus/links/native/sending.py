@@ -1,23 +1,36 @@
-"""A link that sends: any number of messages may be under way on it, each with an outcome of its own."""
+"""A link that sends: any number of messages may be under way on it, each with an outcome of its own.
+
+It is the native adapter of :class:`~pairbus.links.channel.Channel`.
+"""
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import Final, TypeAlias
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final, Protocol
 
+from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError, ServiceBusError
 
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.performatives import SETTLE_UNSETTLED, Accepted, DeliveryState, Target
+from pairbus.amqp.types import Array, Value
+from pairbus.links.channel import Answered
+from pairbus.links.errors import again, timed_out, unsent
 from pairbus.links.native import errors
 from pairbus.links.native.connection import NativeConnection
+from pairbus.messages.encoding import encoded
+from pairbus.messages.sdk_batches import STANDARD_BATCH_BYTES, Message
 
-LARGEST_BATCH: Final = 262_144
-"""What is taken for the largest message when the broker does not say."""
+_LONG: Final = 0x81
 
 
-Answered: TypeAlias = Callable[[ServiceBusError | None], None]
-"""Told how a delivery ended: None is well."""
+class Manage(Protocol):
+    """Has an entity do something, by its management node."""
+
+    async def __call__(self, entity: str, operation: str, body: dict[str, Value], seconds: float) -> Value:
+        """Return what the entity answers."""
+        ...
 
 
 class Sending:
@@ -41,13 +54,23 @@ class Sending:
 
 
 class SendingLink:
-    """A sender to one queue or topic. It respects the broker's credit and windows, and the socket's."""
+    """A sender to one queue or topic. It respects the broker's credit and windows, and the socket's.
 
-    def __init__(self, connection: NativeConnection, entity: str) -> None:
+    :param seconds: how long a request to the management node may take.
+    """
+
+    @property
+    def carries_many(self) -> bool:
+        """It does."""
+        return True
+
+    def __init__(self, connection: NativeConnection, entity: str, manage: Manage, seconds: float) -> None:
         self.entity: Final = entity
         self.error: ServiceBusError | None = None
         self.used_at = connection.loop.time()
         self.connection: Final = connection
+        self._manage = manage
+        self._seconds = seconds
         self._loop = connection.loop
         self._waiting: deque[Sending] = deque()
         self._pending: dict[Sending, None] = {}
@@ -68,19 +91,64 @@ class SendingLink:
         await asyncio.shield(self._attached)
 
     @property
-    def largest(self) -> int:
+    def is_open(self) -> bool:
+        """Whether it has not ended."""
+        return self.error is None
+
+    @property
+    def batch_bytes(self) -> int:
         """The largest message, or batch, that the broker takes."""
-        return self._link.max_message_size or LARGEST_BATCH
+        return self._link.max_message_size or STANDARD_BATCH_BYTES
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing waits for an answer."""
         return not self._pending
 
-    def send(self, payload: bytes, message_format: int, answered: Answered) -> Sending:
-        """Send a message, now or when the broker takes it. The caller flushes the connection."""
+    def send(self, messages: Sequence[Message], payload: bytes, message_format: int, answered: Answered) -> None:
+        """Send an encoded message or batch, now or when the broker takes it."""
+        del messages
+        try:
+            self._start(payload, message_format, answered)
+        except Exception as error:  # noqa: BLE001 (handed to the callers)
+            answered(unsent(error))
+
+    def flush(self) -> None:
+        """Write what was sent."""
+        self.connection.flush()
+
+    async def schedule(self, messages: Sequence[Message], at: datetime) -> list[int]:
+        """Send messages to be enqueued at a time, and return their sequence numbers."""
+        entries: list[Value] = []
+        for message in messages:
+            if not isinstance(message, ServiceBusMessage):
+                raise ValueError(  # noqa: TRY004 (the SDK's own error)
+                    "Scheduling batch messages only supports iterables containing ServiceBusMessage Objects. "
+                    f"Received instead: {type(message).__name__}"
+                )
+            message.scheduled_enqueue_time_utc = at
+            entry: dict[str, Value] = {"message-id": message.message_id, "message": encoded(message)}
+            if message.session_id:
+                entry["session-id"] = message.session_id
+            if message.partition_key:
+                entry["partition-key"] = message.partition_key
+            entries.append(entry)
+        answer: Any = await self._manage(self.entity, "schedule-message", {"messages": entries}, self._seconds)
+        return [int(number) for number in answer["sequence-numbers"]]
+
+    async def cancel_scheduled(self, numbers: Sequence[int]) -> None:
+        """Cancel messages that were scheduled."""
+        if numbers:
+            body: dict[str, Value] = {"sequence-numbers": Array(_LONG, numbers)}
+            await self._manage(self.entity, "cancel-scheduled-message", body, self._seconds)
+
+    def suspect(self, since: float) -> None:
+        """Give the connection up if nothing was heard on it since then."""
+        self.connection.suspect(since)
+
+    def _start(self, payload: bytes, message_format: int, answered: Answered) -> Sending:
         if self.error is not None:
-            raise errors.unsent(self.error)
+            raise unsent(self.error)
         limit = self._link.max_message_size
         if limit is not None and len(payload) > limit:
             raise MessageSizeExceededError(
@@ -102,7 +170,7 @@ class SendingLink:
         """
         future: asyncio.Future[None] = self._loop.create_future()
 
-        def answered(error: ServiceBusError | None) -> None:
+        def answered(error: Exception | None) -> None:
             if future.done():
                 return
             if error is None:
@@ -111,11 +179,9 @@ class SendingLink:
                 future.set_exception(error)
 
         began = self.used_at = self._loop.time()
-        sending = self.send(payload, message_format, answered)
+        sending = self._start(payload, message_format, answered)
         self.connection.flush_soon()
-        timer = self._loop.call_later(
-            seconds, lambda: answered(errors.timed_out(f"sending to {self.entity!r}", seconds))
-        )
+        timer = self._loop.call_later(seconds, lambda: answered(timed_out(f"sending to {self.entity!r}", seconds)))
         try:
             await future
         except OperationTimeoutError as error:
@@ -124,7 +190,7 @@ class SendingLink:
             self.forget(sending)
             self.connection.suspect(began)
             self.close()
-            raise error if sending.begun else errors.unsent(error) from None
+            raise error if sending.begun else unsent(error) from None
         finally:
             timer.cancel()
             self.forget(sending)
@@ -174,17 +240,18 @@ class SendingLink:
             return
         self.error = error
         if not self._attached.done():
-            self._attached.set_exception(errors.unsent(error))
+            self._attached.set_exception(unsent(error))
             self._attached.exception()  # whoever has given up waiting does not look at it
         pending, self._pending = self._pending, {}
         self._waiting.clear()
         for sending in pending:
-            failed = errors.again(error)
-            sending.answered(failed if sending.begun else errors.unsent(failed))
+            failed = again(error)
+            sending.answered(failed if sending.begun else unsent(failed))
         self._link.session.end()
         self.connection.flush_soon()
 
-    def close(self) -> None:
+    def close(self, *, in_doubt: bool = False) -> None:
         """Detach it."""
+        del in_doubt  # it is closed in order in any case: the connection serves other links, too
         self._link.detach()
         self.on_ended(errors.of_link(None, f"the link to {self.entity!r}"))

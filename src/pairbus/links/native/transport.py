@@ -19,25 +19,19 @@ from pairbus.core.envelope import Label
 from pairbus.core.naming import entity_key, namespace_label
 from pairbus.core.routing import DeadLetter
 from pairbus.core.verdict import IN_DOUBT, ErrorFacts
+from pairbus.links.channel import STALE_SECONDS
 from pairbus.links.errors import facts
-from pairbus.links.native import errors
 from pairbus.links.native.client import NativeClient
 from pairbus.links.native.endpoint import Endpoint
 from pairbus.links.native.fast.plain_messages import NativeReceived, read_plain
 from pairbus.links.native.receiving import PUT_BACK, ReceivingLink
 from pairbus.links.native.sending import SendingLink
-from pairbus.links.transport import Answers, Outgoing, Received, Settlement
+from pairbus.links.transport import LONG_WAIT, PAGE, Answers, Outgoing, Received, Settlement
 from pairbus.messages.annotations import LOCKED_UNTIL, PARTITION_KEY, SEQUENCE_NUMBER
 from pairbus.messages.encoded_labels import read
 
 _LOGGER = logging.getLogger(__name__)
 
-LINK_REST: Final = 240.0
-"""After so many seconds without use a link to an entity is closed; the cloud detaches it after 600."""
-LONG_WAIT: Final = 300.0
-"""A receiver that lost its link after so many seconds of waiting was idle, which is no failure."""
-PAGE: Final = 250
-"""How many messages one look at a queue shows."""
 DEAD_LETTER: Final = Symbol("com.microsoft:dead-letter")
 _UUID: Final = 0x98
 
@@ -73,7 +67,7 @@ class NativeTransport:
 
     def facts(self, error: Exception) -> ErrorFacts:
         """Tell what the rules need to know about an error."""
-        return facts(error, begun=not errors.is_unsent(error))
+        return facts(error)
 
     # --- sending -------------------------------------------------------------------------------------------------
 
@@ -240,7 +234,7 @@ def _state(settlement: Settlement) -> DeliveryState:
 
 
 def _has_rested(link: SendingLink) -> bool:
-    return link.is_idle and link.used_at < asyncio.get_running_loop().time() - LINK_REST
+    return link.is_idle and link.used_at < asyncio.get_running_loop().time() - STALE_SECONDS
 
 
 def _is_timeout(error: Exception) -> bool:

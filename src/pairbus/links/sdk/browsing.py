@@ -9,20 +9,12 @@ link alone, takes no lock, and sees the messages of all sessions. So here the SD
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, cast
 
 from azure.servicebus import ServiceBusSubQueue
-from azure.servicebus._common.constants import (
-    MGMT_REQUEST_FROM_SEQUENCE_NUMBER,
-    MGMT_REQUEST_MAX_MESSAGE_COUNT,
-    MGMT_RESPONSE_MESSAGE_ERROR_CONDITION,
-    REQUEST_RESPONSE_PEEK_OPERATION,
-)
-from azure.servicebus._pyamqp.aio import AMQPClientAsync
-from azure.servicebus._pyamqp.error import AMQPException, AMQPLinkError
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
@@ -34,6 +26,13 @@ from pairbus.instrument.hooks import Instrument
 from pairbus.links.deadlines import within
 from pairbus.links.errors import facts
 from pairbus.links.sdk.links import Link
+from pairbus.links.sdk.private import (
+    AMQPException,
+    AMQPLinkError,
+    connect_without_link,
+    peek_request,
+    peeked_payloads,
+)
 from pairbus.messages.annotations import SEQUENCE_NUMBER
 
 PAGE: Final = 250
@@ -45,8 +44,6 @@ DEAD_LETTERS: Final = "$DeadLetterQueue"
 
 _LOGGER = logging.getLogger(__name__)
 
-_OK: Final = 200
-_NOTHING: Final = (202, 204)
 _PAUSES: Final = (0.5, 1.0, 2.0)
 """Seconds before a look that failed is tried again, unless the caller is at fault."""
 _FRAMES_TO_A_REFUSAL: Final = 5
@@ -91,7 +88,7 @@ class Browser(Link):
             else client.get_subscription_receiver(entity, subscription, sub_queue=sub_queue)
         )
         inside = cast("Any", receiver)
-        inside._create_handler = partial(_connect, inside)
+        inside._create_handler = partial(connect_without_link, inside)
         super().__init__(receiver)
         self.path: Final[str] = inside._entity_name if subscription is None else inside.entity_path
         self._namespace = namespace_label(client.fully_qualified_namespace)
@@ -115,15 +112,12 @@ class Browser(Link):
         :param first: the sequence number from which to look.
         :param most: how many messages at most.
         """
-        request = {
-            MGMT_REQUEST_FROM_SEQUENCE_NUMBER: self._inside._amqp_transport.AMQP_LONG_VALUE(max(1, first)),
-            MGMT_REQUEST_MAX_MESSAGE_COUNT: most,
-        }
+        operation_name, request = peek_request(self._inside._amqp_transport, first, most)
         async with self._lock:
             for pause in (*_PAUSES, None):
                 operation = self._instrument.begin(self._namespace, self.path, Kind.PEEK, Stage.DIRECT)
                 try:
-                    found = await within(self._seconds, self._look(request), overrun=self.cut)
+                    found = await within(self._seconds, self._look(operation_name, request), overrun=self.cut)
                 except Exception as error:
                     operation.failed(error)
                     told = facts(error)
@@ -140,11 +134,9 @@ class Browser(Link):
                     return found
         raise AssertionError("unreachable: the last attempt returns or raises")
 
-    async def _look(self, request: Mapping[str, Any]) -> list[bytes]:
+    async def _look(self, operation: bytes, request: Mapping[Any, Any]) -> list[bytes]:
         try:
-            return await self._inside._mgmt_request_response(
-                REQUEST_RESPONSE_PEEK_OPERATION, request, _payloads, timeout=self._seconds
-            )
+            return await self._inside._mgmt_request_response(operation, request, peeked_payloads, timeout=self._seconds)
         except ServiceBusError:
             raise
         except Exception as error:  # noqa: BLE001 (the SDK's own, of the layers below its errors)
@@ -210,35 +202,3 @@ async def browse(
 def _session_of(message: Message) -> str | None:
     properties = message.properties()
     return None if properties is None else properties.group_id
-
-
-def _connect(receiver: Any, auth: object) -> None:  # noqa: ANN401 (the SDK's inside has no types)
-    """Make a connection as the SDK does for a receiver, but without the link that receives."""
-    config = receiver._config
-    make: Callable[..., Any] = AMQPClientAsync
-    receiver._handler = make(
-        config.hostname,
-        auth=auth,
-        network_trace=config.logging_enable,
-        properties=receiver._properties,
-        retry_policy=receiver._error_policy,
-        client_name=receiver._name,
-        keep_alive_interval=None,
-        http_proxy=config.http_proxy,
-        transport_type=config.transport_type,
-        custom_endpoint_address=config.custom_endpoint_address,
-        connection_verify=config.connection_verify,
-        ssl_context=config.ssl_context,
-        socket_timeout=config.socket_timeout,
-        use_tls=config.use_tls,
-    )
-
-
-def _payloads(status: int, response: Any, description: str, amqp_transport: Any) -> list[bytes]:  # noqa: ANN401 (as above)
-    if status == _OK:
-        return [bytes(each[b"message"]) for each in response.value[b"messages"]] if response.value else []
-    if status in _NOTHING:
-        return []
-    condition = response.application_properties.get(MGMT_RESPONSE_MESSAGE_ERROR_CONDITION)
-    amqp_transport.handle_amqp_mgmt_error(_LOGGER, "Message peek failed.", condition, description, status)
-    raise AssertionError("unreachable: the SDK has raised")

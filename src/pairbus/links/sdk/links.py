@@ -12,13 +12,13 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Literal, Self, TypeVar, cast
 
-from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
+from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 
 from pairbus.links.deadlines import cancel, within
-from pairbus.links.sdk.shortcuts import Express, shorten
+from pairbus.links.sdk.private import Express, read_every_answer, shorten
 from pairbus.links.transport import Outgoing
-from pairbus.messages.sdk_batches import STANDARD_BATCH_BYTES, Message
+from pairbus.messages.sdk_batches import STANDARD_BATCH_BYTES
 
 T = TypeVar("T")
 
@@ -37,10 +37,6 @@ _OUTCOMES: dict[Literal["complete", "abandon"], dict[str, Any]] = {
     "complete": {"outcome": "accepted"},
     "abandon": {"outcome": "modified", "delivery_failed": True, "undeliverable_here": False},
 }
-
-
-_REJECTED, _MODIFIED = "rejected", "modified"
-_NOT_ALLOWED, _BUSY = b"amqp:not-allowed", b"com.microsoft:server-busy"
 
 
 class Link:
@@ -141,7 +137,7 @@ class EntityLink(Link):
         super().__init__(sender)
         self.sender: Final = sender
         self.last_used = 0.0
-        self._express = Express(sender)
+        self.express: Final = Express(sender)
 
     def _opened(self, handler: Any) -> None:
         shorten(handler)
@@ -151,13 +147,6 @@ class EntityLink(Link):
     def max_batch_bytes(self) -> int:
         """The largest batch that the broker takes on this link."""
         return self._inside._max_batch_size_on_link or STANDARD_BATCH_BYTES
-
-    async def send_one(self, message: Message) -> None:
-        """Send one message."""
-        if type(message) is ServiceBusMessage:
-            await self._express.send(message)
-        else:
-            await self.sender.send_messages(message)
 
     async def send(self, outgoing: Outgoing) -> None:
         """Send encoded messages as one batch."""
@@ -170,28 +159,6 @@ class EntityLink(Link):
         )
         await self.sender.send_messages(batch)
         self.last_used = asyncio.get_running_loop().time()
-
-
-def read_every_answer(handler: Any) -> None:
-    """Have a sender's handler read the answers that the SDK cannot read: else the send would wait for one for good.
-
-    It knows *accepted*, and *rejected* with an error of three fields. What a broker released or modified it has not
-    taken, and it may be sent again: as if the broker had said that it is busy.
-    """
-    read: Callable[[Any, Any, Any], Coroutine[Any, Any, None]] = handler._on_send_complete_async
-
-    async def read_any(delivery: Any, reason: Any, state: Any) -> None:
-        try:
-            await read(delivery, reason, state)
-        except LookupError:
-            outcome, fields = next(iter(state.items()))
-            refused = outcome == _REJECTED or (outcome == _MODIFIED and fields[1:2] == [True])
-            told: list[Any] = (fields[0] if outcome == _REJECTED and fields else None) or []
-            condition = told[0] if told else _NOT_ALLOWED if refused else _BUSY
-            why = "the broker cannot take it here" if refused else "the broker gave it back untaken"
-            handler._process_send_error(delivery, condition, told[1] if told[1:] else why)
-
-    handler._on_send_complete_async = read_any
 
 
 class _Always(asyncio.Event):

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar, cast
 
 from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient
-from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
+from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus.amqp import AmqpError, Message
 from pairbus.core.burst import Parked
@@ -16,27 +16,19 @@ from pairbus.core.envelope import Label, Properties
 from pairbus.core.naming import entity_key, namespace_label
 from pairbus.core.routing import DeadLetter
 from pairbus.core.verdict import IN_DOUBT, Cause, ErrorFacts
-from pairbus.links.errors import facts
+from pairbus.links.channel import STALE_SECONDS
+from pairbus.links.errors import facts, timed_out, unsent
 from pairbus.links.sdk.links import EntityLink, Link, QueueLink, delivery_id, receiver_of, sender_to
-from pairbus.links.transport import Answers, Outgoing, Received, Settlement
+from pairbus.links.transport import LONG_WAIT, PAGE, Answers, Outgoing, Received, Settlement
 from pairbus.messages.encoded_labels import read
 from pairbus.messages.sdk_messages import size_of
 
 _LOGGER = logging.getLogger(__name__)
 
 T = TypeVar("T")
-E = TypeVar("E", bound=BaseException)
-
-_UNSENT: Final = "_pairbus_unsent"
 
 LINKS_PER_ENTITY: Final = 4
 """How many batches may be under way to one entity."""
-LINK_REST: Final = 240.0
-"""After so many seconds without use a link to an entity is closed; the cloud detaches it after 600."""
-LONG_WAIT: Final = 300.0
-"""A receiver that lost its link after so many seconds of waiting was idle, which is no failure."""
-PAGE: Final = 250
-"""How many messages one look at a queue shows."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -85,7 +77,7 @@ class SdkTransport:
 
     def facts(self, error: Exception) -> ErrorFacts:
         """Tell what the rules need to know about an error of the SDK."""
-        return facts(error, begun=not getattr(error, _UNSENT, False))
+        return facts(error)
 
     # --- sending -------------------------------------------------------------------------------------------------
 
@@ -108,15 +100,15 @@ class SdkTransport:
                 else:
                     self._discard(link)
                 if isinstance(error, TimeoutError):
-                    raise _marked(
-                        _timed_out(f"sending to {destination!r}", self._seconds), unsent=not opened
-                    ) from error
-                _marked(error, unsent=not opened)
+                    late = timed_out(f"sending to {destination!r}", self._seconds)
+                    raise late if opened else unsent(late) from error
+                if not opened:
+                    unsent(error)
                 raise
             entity.resting.append(link)
 
     def _close_rested(self) -> None:
-        since = asyncio.get_running_loop().time() - LINK_REST
+        since = asyncio.get_running_loop().time() - STALE_SECONDS
         for entity in self._entities.values():
             while entity.resting and entity.resting[0].last_used < since:
                 self._discard(entity.resting.pop(0))
@@ -235,7 +227,7 @@ class SdkTransport:
                     queue.link = None
                     self._discard(link)
                 if isinstance(error, TimeoutError):
-                    raise _timed_out(f"using {path!r}", seconds) from error
+                    raise timed_out(f"using {path!r}", seconds) from error
                 raise
 
     def _discard(self, link: Link) -> None:
@@ -262,16 +254,6 @@ async def _close(link: Link) -> None:
     problem = await link.close()
     if problem is not None:
         _LOGGER.debug("a link could not be closed in order: %r", problem)
-
-
-def _timed_out(what: str, seconds: float) -> OperationTimeoutError:
-    return OperationTimeoutError(message=f"{what} took longer than {seconds:g} s")
-
-
-def _marked(error: E, *, unsent: bool) -> E:
-    """Remember of an error that nothing was sent before it: then nothing can have arrived."""
-    setattr(error, _UNSENT, unsent)
-    return error
 
 
 async def _settle_one(link: QueueLink, message: ServiceBusReceivedMessage, settlement: Settlement) -> None:

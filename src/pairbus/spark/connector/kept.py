@@ -26,7 +26,7 @@ from pairbus.instrument.hooks import Instrument
 from pairbus.instrument.ledger import LedgerFile
 from pairbus.links.errors import facts
 from pairbus.links.sdk.browsing import Browser
-from pairbus.links.sdk.internals import add_to
+from pairbus.links.sdk.private import add_to
 from pairbus.messages.sdk_messages import group_key, raw
 from pairbus.spark.connector.options import Connection, Entity, ReadOptions, WriteOptions
 from pairbus.spark.connector.outgoing import Message

@@ -1,9 +1,15 @@
-"""Short cuts through the SDK's sender, for what a send costs most (ADR 0020).
+"""The one module that imports private names of the SDK: the short way of a send, batches, and looking at messages.
 
-The SDK encodes the frame of each transfer twice, field by field, makes a task of its own to wait for each answer, and
-looks at its token, its tracing and its retries each time. Here that is done once, or once a second, for one connection,
-with the SDK's own objects: its messages, its windows and credits, its decoder of answers, its errors. What is sent says
-the same as what the SDK sends.
+*Sending.* The SDK encodes the frame of each transfer twice, field by field, makes a task of its own to wait for each
+answer, and looks at its token, its tracing and its retries each time. Here that is done once, or once a second, for one
+connection, with the SDK's own objects: its windows and credits, its decoder of answers, its errors. What is sent says
+the same as what the SDK sends (ADR 0020).
+
+*Batches.* ``add_message`` encodes a message twice, once to see how long it is.
+
+*Looking.* The request goes over a connection without a link that receives, which an entity with sessions would refuse.
+
+``tests/client/test_sdk.py`` compares what is used here with the SDK that is installed.
 """
 
 # pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -11,15 +17,22 @@ the same as what the SDK sends.
 # ruff: noqa: ANN401, SLF001 (the SDK's inner objects have no types, and no public way to them)
 
 import asyncio
+import logging
 import struct
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
-from azure.servicebus import ServiceBusMessage
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus._common.constants import (
+    MGMT_REQUEST_FROM_SEQUENCE_NUMBER,
+    MGMT_REQUEST_MAX_MESSAGE_COUNT,
+    MGMT_RESPONSE_MESSAGE_ERROR_CONDITION,
+    REQUEST_RESPONSE_PEEK_OPERATION,
+)
 from azure.servicebus._common.tracing import is_tracing_enabled
 from azure.servicebus._pyamqp._decode import decode_empty_frame, decode_frame
-from azure.servicebus._pyamqp._encode import encode_payload
+from azure.servicebus._pyamqp.aio import AMQPClientAsync
 from azure.servicebus._pyamqp.constants import (
     MESSAGE_DELIVERY_DONE_STATES,
     ConnectionState,
@@ -28,9 +41,36 @@ from azure.servicebus._pyamqp.constants import (
     SessionState,
     SessionTransferState,
 )
-from azure.servicebus._pyamqp.error import AMQPConnectionError, ErrorCondition, MessageException
-from azure.servicebus._pyamqp.message import Message, _MessageDelivery
+from azure.servicebus._pyamqp.error import (
+    AMQPConnectionError,
+    AMQPException,
+    AMQPLinkError,
+    ErrorCondition,
+    MessageException,
+)
+from azure.servicebus._pyamqp.message import _MessageDelivery
 from azure.servicebus.aio import ServiceBusSender
+from azure.servicebus.exceptions import MessageSizeExceededError
+
+from pairbus.messages.sdk_batches import DATA
+from pairbus.messages.sdk_batches import Message as AnyMessage
+
+__all__ = [
+    "AMQPException",
+    "AMQPLinkError",
+    "Express",
+    "add_to",
+    "connect_without_link",
+    "new_batch",
+    "peek_request",
+    "peeked_payloads",
+    "read_every_answer",
+    "read_frame",
+    "shorten",
+    "transfer_head",
+]
+
+_LOGGER = logging.getLogger(__name__)
 
 READY_SECONDS: Final = 1.0
 """How long what was found in order is taken to be so: the token above all, which the SDK renews long before it ends."""
@@ -45,16 +85,6 @@ _TRANSFER: Final = b"\x00\x53\x14"
 _LIST8, _UINT, _VBIN8, _TRUE, _FALSE = 0xC0, 0x70, 0xA0, 0x41, 0x42
 _FRAME_HEADER: Final = struct.Struct(">IBBH")
 
-_PROPERTIES, _DATA = b"\x00\x53\x73\xd0", b"\x00\x53\x75"
-_LIST32: Final = struct.Struct(">II")
-_STRING, _BINARY = (0xA1, 0xB1), (0xA0, 0xB0)
-"""The codes of a short one and of a long one."""
-_LONG: Final = 256
-_TEXTS: Final = frozenset(
-    ("message_id", "to", "subject", "reply_to", "correlation_id", "group_id", "reply_to_group_id")
-)
-"""The properties that are strings, which are most that anybody sets; the others are symbols, times and numbers."""
-
 
 class Express:
     """The short way through one sender."""
@@ -63,21 +93,28 @@ class Express:
         self._sender: Any = sender
         self._ready_until = 0.0
 
-    async def send(self, message: ServiceBusMessage) -> None:
-        """Send one message as ``send_messages`` does.
+    def writes_at_once(self, payload: bytes) -> bool:
+        """Whether the first step of :meth:`send` writes the payload: it is ready, and one frame is enough."""
+        if time.monotonic() > self._ready_until:
+            return False
+        connection = self._sender._handler._connection
+        transport = connection._transport
+        return _HEAD.size + len(payload) <= connection._remote_max_frame_size and hasattr(transport, "reader")
+
+    async def send(self, messages: Sequence[Any], payload: bytes, message_format: int) -> None:
+        """Send an encoded message or batch as ``send_messages`` does.
 
         The first attempt goes the short way; whatever comes after a failure is the SDK's to do. So is everything when
         its tracing is on, or a time-out of its own.
         """
         sender: Any = self._sender
         if time.monotonic() > self._ready_until and not await self._is_ready():
-            await sender.send_messages(message)
+            await sender.send_messages(list(messages) if message_format else messages[0])
             return
-        inside: Any = message
-        inside._message = sender._amqp_transport.to_outgoing_amqp_message(message.raw_amqp_message)
+        message = Encoded(payload, message_format)
         failure: Exception | None
         try:
-            await self._transfer(Encoded(encode_message(inside._message)))
+            await self._transfer(message)
         except Exception as error:  # noqa: BLE001 (judged by the SDK)
             failure = error
             self._ready_until = 0.0
@@ -128,47 +165,20 @@ class Express:
 
 
 class Encoded:
-    """A message that is encoded already, for the SDK's link to carry: to its encoder it has no sections."""
+    """A message or batch that is encoded already, for the SDK's link to carry: to its encoder it has no sections."""
 
-    __slots__ = ("payload",)
-    _code: Final = 0
+    __slots__ = ("_code", "payload")
 
-    def __init__(self, payload: bytearray) -> None:
+    def __init__(self, payload: bytes, message_format: int) -> None:
         self.payload = payload
+        self._code = message_format
+
+    @property
+    def _message(self) -> "Encoded":
+        return self  # as the SDK's own messages have it
 
     def __getitem__(self, _section: int) -> None:
         return None
-
-
-def encode_message(message: Any) -> bytearray:
-    """Encode a message as the SDK does, which takes most of the time for properties that are text or not set."""
-    encoded = bytearray()
-    properties, parts = message.properties, message.data or ()
-    is_plain = properties and _is_plain(properties) and all(type(part) is bytes for part in parts)
-    if message.sequence or message.value or message.footer or not is_plain:
-        encode_payload(encoded, message)
-        return encoded
-    if message.header or message.message_annotations:
-        encode_payload(encoded, Message(header=message.header, message_annotations=message.message_annotations))
-    fields = b"".join([b"\x40" if value is None else _variable(_STRING, value.encode()) for value in properties])
-    encoded += _PROPERTIES + _LIST32.pack(len(fields) + 4, len(properties)) + fields
-    if message.application_properties:
-        encode_payload(encoded, Message(application_properties=message.application_properties))
-    for part in parts:
-        encoded += _DATA + _variable(_BINARY, part)
-    return encoded
-
-
-def _is_plain(properties: Any) -> bool:
-    return all(
-        value is None or (type(value) is str and field in _TEXTS)
-        for field, value in zip(properties._fields, properties, strict=True)
-    )
-
-
-def _variable(codes: tuple[int, int], value: bytes) -> bytes:
-    size = len(value)
-    return (bytes((codes[0], size)) if size < _LONG else bytes((codes[1],)) + size.to_bytes(4)) + value
 
 
 def shorten(handler: Any) -> None:
@@ -219,6 +229,32 @@ def shorten(handler: Any) -> None:
         transport.receive_frame = receive_quickly
 
 
+_REJECTED, _MODIFIED = "rejected", "modified"
+_NOT_ALLOWED, _BUSY = b"amqp:not-allowed", b"com.microsoft:server-busy"
+
+
+def read_every_answer(handler: Any) -> None:
+    """Have a sender's handler read the answers that the SDK cannot read: else the send would wait for one for good.
+
+    It knows *accepted*, and *rejected* with an error of three fields. What a broker released or modified it has not
+    taken, and it may be sent again: as if the broker had said that it is busy.
+    """
+    read: Callable[[Any, Any, Any], Coroutine[Any, Any, None]] = handler._on_send_complete_async
+
+    async def read_any(delivery: Any, reason: Any, state: Any) -> None:
+        try:
+            await read(delivery, reason, state)
+        except LookupError:
+            outcome, fields = next(iter(state.items()))
+            refused = outcome == _REJECTED or (outcome == _MODIFIED and fields[1:2] == [True])
+            told: list[Any] = (fields[0] if outcome == _REJECTED and fields else None) or []
+            condition = told[0] if told else _NOT_ALLOWED if refused else _BUSY
+            why = "the broker cannot take it here" if refused else "the broker gave it back untaken"
+            handler._process_send_error(delivery, condition, told[1] if told[1:] else why)
+
+    handler._on_send_complete_async = read_any
+
+
 def transfer_head(channel: int, frame: Mapping[str, Any], longest: int) -> bytes | None:
     """Encode a transfer's frame but for its payload; None: it is too long, or has a field that senders do not set."""
     size = _HEAD.size + len(frame["payload"])
@@ -258,3 +294,82 @@ async def read_frame(reader: asyncio.StreamReader) -> tuple[int, Any]:
     except asyncio.IncompleteReadError:
         raise OSError("Server unexpectedly closed connection") from None
     return channel, decode_frame(payload[offset - 2 :]) if payload else decode_empty_frame(memoryview(header))
+
+
+def add_to(batch: ServiceBusMessageBatch, message: AnyMessage) -> None:
+    """Add a message to a batch as ``add_message`` does, which encodes it twice: once to see how long it is."""
+    transport = batch._amqp_transport
+    if type(message) is not ServiceBusMessage or transport.KIND != "pyamqp" or is_tracing_enabled():
+        batch.add_message(message)
+        return
+    message._message = transport.to_outgoing_amqp_message(message.raw_amqp_message)
+    encoded = transport.encode_message(message)
+    size = batch._size + len(encoded) + _IN_BATCH[len(encoded) >= _LONG]
+    if size > batch.max_size_in_bytes:
+        raise MessageSizeExceededError(
+            message=f"ServiceBusMessageBatch has reached its size limit: {batch.max_size_in_bytes}"
+        )
+    if not batch._count:
+        transport.set_batch_envelope_properties(
+            batch._message, message.message_id, message.session_id, message.partition_key
+        )
+    batch._message[DATA].append(encoded)
+    batch._size = size
+    batch._count += 1
+    batch._messages.append(message)
+
+
+_LONG: Final = 256
+_IN_BATCH: Final = (5, 8)
+"""What a batch adds to a message shorter than that, and to others."""
+
+
+def new_batch(sender: ServiceBusSender, max_size_in_bytes: int) -> ServiceBusMessageBatch:
+    """Make an empty batch that the sender need not encode anew, whether it is open or not."""
+    return ServiceBusMessageBatch(max_size_in_bytes=max_size_in_bytes, amqp_transport=sender._amqp_transport)
+
+
+def connect_without_link(receiver: Any, auth: object) -> None:
+    """Make a connection as the SDK does for a receiver, but without the link that receives."""
+    config = receiver._config
+    make: Callable[..., Any] = AMQPClientAsync
+    receiver._handler = make(
+        config.hostname,
+        auth=auth,
+        network_trace=config.logging_enable,
+        properties=receiver._properties,
+        retry_policy=receiver._error_policy,
+        client_name=receiver._name,
+        keep_alive_interval=None,
+        http_proxy=config.http_proxy,
+        transport_type=config.transport_type,
+        custom_endpoint_address=config.custom_endpoint_address,
+        connection_verify=config.connection_verify,
+        ssl_context=config.ssl_context,
+        socket_timeout=config.socket_timeout,
+        use_tls=config.use_tls,
+    )
+
+
+def peeked_payloads(status: int, response: Any, description: str, amqp_transport: Any) -> list[bytes]:
+    """Return the messages of an answer to :func:`peek_request`, or raise what the SDK does."""
+    if status == _OK:
+        return [bytes(each[b"message"]) for each in response.value[b"messages"]] if response.value else []
+    if status in _NOTHING:
+        return []
+    condition = response.application_properties.get(MGMT_RESPONSE_MESSAGE_ERROR_CONDITION)
+    amqp_transport.handle_amqp_mgmt_error(_LOGGER, "Message peek failed.", condition, description, status)
+    raise AssertionError("unreachable: the SDK has raised")
+
+
+def peek_request(amqp_transport: Any, first: int, most: int) -> tuple[bytes, dict[str, Any]]:
+    """Return the operation, and its body, that asks for messages from this sequence number on."""
+    body = {
+        MGMT_REQUEST_FROM_SEQUENCE_NUMBER: amqp_transport.AMQP_LONG_VALUE(max(1, first)),
+        MGMT_REQUEST_MAX_MESSAGE_COUNT: most,
+    }
+    return REQUEST_RESPONSE_PEEK_OPERATION, body
+
+
+_OK: Final = 200
+_NOTHING: Final = (202, 204)
