@@ -35,8 +35,8 @@ from pairbus.spark.platform.session import spark_session
 from pairbus.spark.syphon.desk import Desk
 from pairbus.spark.syphon.job import SparkEngine
 from pairbus.syphon.accounts import Accounts
-from pairbus.syphon.depths import Depths
 from pairbus.syphon.rounds import Drain, LocalAccount
+from pairbus.syphon.survey import Depths
 from pairbus.syphon.worker import Orders, work
 from pairbus.testing import EmbeddedBroker
 

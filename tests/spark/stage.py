@@ -16,7 +16,7 @@ from pairbus.core.naming import backlog_paths
 from pairbus.links.sdk.transport import SdkTransport
 from pairbus.links.transport import Outgoing
 from pairbus.syphon.accounts import Accounts
-from pairbus.syphon.depths import Depths
+from pairbus.syphon.survey import Depths
 from pairbus.testing import EmbeddedBroker, QueueSettings
 
 AT_ONCE = 200

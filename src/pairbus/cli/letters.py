@@ -15,7 +15,7 @@ from pairbus.cli.terminal import json_text
 from pairbus.core.naming import TRANSFER
 from pairbus.operate import deadletters
 from pairbus.operate.deadletters import Choice, Letter, Outcome, Shelf, browse_letters
-from pairbus.operate.survey import survey
+from pairbus.syphon.survey import survey
 
 
 @dataclass(frozen=True, slots=True)

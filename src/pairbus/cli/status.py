@@ -20,7 +20,7 @@ from pairbus.cli.running import counted, explained, run
 from pairbus.cli.terminal import console, line, visible
 
 if TYPE_CHECKING:
-    from pairbus.operate.survey import BacklogSurvey, Survey
+    from pairbus.syphon.survey import BacklogSurvey, Survey
 
 
 MISSING_SHOWN: Final = 100
@@ -53,7 +53,7 @@ def status(
 
 
 async def _look(one: Connection, other: Connection, count: int, look_at: int) -> "Survey":
-    from pairbus.operate.survey import survey
+    from pairbus.syphon.survey import survey
 
     async with other.client(retry_total=0) as client, other.manager() as manager:
         return await survey(manager, client, one.host, count, look_at=look_at)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pairbus.core.options import TransportName
     from pairbus.core.reconciliation import Reconciliation
     from pairbus.syphon.accounts import Accounts
-    from pairbus.syphon.depths import Depths
     from pairbus.syphon.rounds import Engine
+    from pairbus.syphon.survey import Depths
 
 LEFT_BEHIND = 1
 """The exit code when messages that could be delivered later are still there."""
@@ -136,7 +136,7 @@ def syphon(
 
 
 def _depths(wanted: Wanted) -> "Depths":
-    from pairbus.syphon.depths import Depths
+    from pairbus.syphon.survey import Depths
 
     return Depths(wanted.secondary, wanted.host, wanted.backlog_queues)
 
@@ -146,11 +146,14 @@ async def _look(wanted: Wanted) -> int:
     from azure.servicebus.aio import ServiceBusClient
 
     from pairbus.cli.reconciliation import foreseen_table
-    from pairbus.syphon.depths import foresee
+    from pairbus.syphon.survey import Seen, look_into
 
     depths = await _depths(wanted).look()
     async with ServiceBusClient.from_connection_string(wanted.secondary) as client:
-        foreseen = await foresee(client, [queue for queue, depth in depths.items() if depth != 0])
+        seen = {queue: Seen() for queue, depth in depths.items() if depth != 0}
+        for queue, into in seen.items():
+            await look_into(client, queue, into)
+    foreseen = {queue: into.foreseen for queue, into in seen.items()}
     if wanted.as_json:
         typer.echo(json.dumps(_foreseen(foreseen), indent=2))
     else:

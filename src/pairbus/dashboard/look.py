@@ -8,9 +8,7 @@ Only looks: nothing is received, locked or changed. Listing needs the Manage cla
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -18,7 +16,6 @@ from typing import Any, Final
 from azure.core.exceptions import ResourceNotFoundError
 from azure.servicebus.aio import ServiceBusClient
 
-from pairbus.core.envelope import PATH
 from pairbus.core.ledger import Kind, Stage
 from pairbus.core.naming import TRANSFER, backlog_index, namespace_label
 from pairbus.core.verdict import Cause
@@ -27,8 +24,7 @@ from pairbus.instrument.hooks import Instrument
 from pairbus.links.deadlines import within
 from pairbus.links.errors import facts
 from pairbus.links.sdk.administration import NamespaceManager
-from pairbus.links.sdk.browsing import browse
-from pairbus.messages.encoded_labels import read
+from pairbus.syphon.survey import Seen, look_into
 
 LOOK_SECONDS: Final = 10.0
 """How long one look may take before the namespace counts as unreachable."""
@@ -152,22 +148,16 @@ class Looker:
 
     async def _top(self, path: str) -> Top | None:
         operation = self._instrument.begin(self._namespace, path, Kind.PEEK, Stage.SETUP)
-        sizes: list[int] = []
-        times: list[datetime] = []
-        destinations = Counter[str]()
+        seen = Seen()
         try:
-            async with aclosing(browse(self.client, path, most=PEEKED, seconds=LOOK_SECONDS)) as messages:
-                async for message in messages:
-                    reading = read(message)
-                    named = reading.label.application_properties.get(PATH)
-                    destinations[named if isinstance(named, str) else ""] += 1
-                    sizes.append(len(message.data))
-                    times += [reading.enqueued_at] if reading.enqueued_at is not None else []
+            await look_into(self.client, path, seen, most=PEEKED, seconds=LOOK_SECONDS)
         except Exception as error:
             operation.failed(error)
             raise
-        operation.done(sizes)
-        return Top(min(times), destinations, len(sizes)) if times else None  # emptied between the two requests
+        operation.done(seen.sizes)
+        if seen.oldest_at is None:
+            return None  # emptied between the two requests
+        return Top(seen.oldest_at, seen.destinations, len(seen.sizes))
 
     async def close(self) -> None:
         """Close what is open."""

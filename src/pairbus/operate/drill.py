@@ -38,8 +38,8 @@ from pairbus.links.sdk.administration import MANAGEMENT_SECONDS
 from pairbus.links.sdk.browsing import browse, sequence_number_of
 from pairbus.links.sdk.transport import SdkTransport
 from pairbus.operate.deadletters import Choice, Shelf, discard, remove
-from pairbus.operate.survey import survey
 from pairbus.syphon.in_process import Syphon
+from pairbus.syphon.survey import survey
 
 PREFIX: Final = "pairbus-drill-"
 PATIENCE: Final = 60.0

@@ -15,7 +15,7 @@ from pairbus.core.options import TransportName
 from pairbus.core.routing import WaitReason
 from pairbus.core.slots import SLOT_DEPTH, Share, pack, share_out
 from pairbus.syphon.accounts import Accounts
-from pairbus.syphon.depths import Depths
+from pairbus.syphon.survey import Depths
 from pairbus.syphon.worker import Orders, pause, work
 
 _LOGGER = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from pairbus.core.reconciliation import Counts, Reconciliation
 from pairbus.core.routing import WaitReason
 from pairbus.core.slots import Share
 from pairbus.syphon.accounts import Accounts, Entry
-from pairbus.syphon.depths import Depths
 from pairbus.syphon.rounds import IDLE_QUOTA, LOCK_PATIENCE, QUOTA, ROUNDS_FAILED, Drain
+from pairbus.syphon.survey import Depths
 from pairbus.syphon.worker import Orders
 
 
