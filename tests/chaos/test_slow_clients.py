@@ -14,7 +14,7 @@ from pairbus.amqp import build_message
 from pairbus.amqp.events import DispositionReceived, Event, FlowChanged
 from pairbus.amqp.message import encode_data_section
 from pairbus.amqp.performatives import Target
-from pairbus.broker.listen.waiting import PATIENCE
+from pairbus.broker.listen.pending import PATIENCE
 from pairbus.testing import EmbeddedBroker, Endpoint
 
 COUNT = 2000

@@ -46,7 +46,7 @@ from pairbus.amqp.performatives import (
     Target,
 )
 from pairbus.amqp.types import Int, Symbol, Timestamp, Value
-from pairbus.broker.nodes.requests import Answers, Request, RequestsNode
+from pairbus.broker.nodes.requests import Answers, NodeRequest, RequestsNode
 
 CBS: Final = "$cbs"
 MANAGEMENT: Final = "/$management"
@@ -350,7 +350,7 @@ class Conversation(asyncio.Protocol):
             if outcome is not None:
                 link.settle(delivery, outcome)
 
-    def _on_request(self, node: str, answers: Answers, request: Request) -> None:
+    def _on_request(self, node: str, answers: Answers, request: NodeRequest) -> None:
         told = {str(name): value for name, value in request.application_properties.items()}
 
         def answer(status: int, body: Value, condition: str | None) -> None:

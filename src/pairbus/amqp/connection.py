@@ -28,6 +28,7 @@ from pairbus.amqp.conditions import (
     AmqpError,
 )
 from pairbus.amqp.events import Authenticated, Closed, Event, Opened
+from pairbus.amqp.fast.hotpath import DISPOSITION, FLOW, TRANSFER, read_flow
 from pairbus.amqp.frames import (
     AMQP_FRAME,
     AMQP_HEADER,
@@ -39,7 +40,6 @@ from pairbus.amqp.frames import (
     frame,
 )
 from pairbus.amqp.handshake import ConnectionState, Handshake, Side, open_frame
-from pairbus.amqp.hotpath import DISPOSITION, FLOW, TRANSFER, read_flow
 from pairbus.amqp.options import ConnectionOptions
 from pairbus.amqp.performatives import (
     Attach,

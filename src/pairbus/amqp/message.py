@@ -13,7 +13,7 @@ from pairbus.amqp.composites import decode_one, encode_composite
 from pairbus.amqp.conditions import DECODE_ERROR, AmqpError
 from pairbus.amqp.decoder import CONSTRUCTORS, MAX_COUNT, decode, decode_next, skip
 from pairbus.amqp.encoder import encode, encode_map
-from pairbus.amqp.hotpath import read_map, read_properties
+from pairbus.amqp.fast.hotpath import read_map, read_properties
 from pairbus.amqp.performatives import Map
 from pairbus.amqp.sections import Header, Properties
 from pairbus.amqp.types import Value

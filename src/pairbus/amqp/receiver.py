@@ -10,7 +10,7 @@ from pairbus.amqp.conditions import (
     AmqpError,
 )
 from pairbus.amqp.events import DeliveriesReceived, Delivery, Event, FlowChanged
-from pairbus.amqp.hotpath import TransferShape, TransferTail
+from pairbus.amqp.fast.hotpath import TransferShape, TransferTail
 from pairbus.amqp.link import HALF, SERIAL_MASK, Link, LinkState
 from pairbus.amqp.performatives import (
     RECEIVER,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from pairbus.amqp.conditions import ILLEGAL_STATE, AmqpError
 from pairbus.amqp.encoder import encode_binary, encode_boolean, encode_uint
 from pairbus.amqp.events import Event, FlowChanged
-from pairbus.amqp.hotpath import TransferShape, transfer_shape
+from pairbus.amqp.fast.hotpath import TransferShape, transfer_shape
 from pairbus.amqp.link import HALF, SERIAL_MASK, Link, LinkState
 from pairbus.amqp.performatives import SENDER, Attach, DeliveryState, Flow
 from pairbus.amqp.types import Value

@@ -26,8 +26,7 @@ from pairbus.amqp.events import (
     SessionEnded,
     WindowOpened,
 )
-from pairbus.amqp.frames import frame, frame_head
-from pairbus.amqp.hotpath import (
+from pairbus.amqp.fast.hotpath import (
     TransferTail,
     disposition_frame,
     disposition_tail,
@@ -36,6 +35,7 @@ from pairbus.amqp.hotpath import (
     read_transfer,
     shape_of,
 )
+from pairbus.amqp.frames import frame, frame_head
 from pairbus.amqp.link import HALF, SERIAL_MASK, Link, LinkState
 from pairbus.amqp.performatives import (
     RECEIVER,

@@ -203,8 +203,3 @@ def _claims_required(path: str, rights: Iterable[str]) -> str:
 def timed_out(what: str) -> RefusedError:
     """Something that did not come in time."""
     return RefusedError(TIMEOUT, what)
-
-
-def internal(what: str) -> RefusedError:
-    """The broker itself has failed."""
-    return RefusedError(INTERNAL_ERROR, what)

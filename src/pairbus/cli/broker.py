@@ -16,7 +16,7 @@ from pairbus.extras import require
 
 if TYPE_CHECKING:
     from pairbus.broker.config.options import BrokerConfig
-    from pairbus.broker.faults.script import Scene
+    from pairbus.broker.faults.script import TimedOrder
     from pairbus.broker.run.running import Broker
 
 
@@ -95,11 +95,11 @@ def broker(
     settings = replace(settings, ledger=ledger, accept_loss=accept_loss)
     if tls or certificate is not None or key is not None:
         settings = replace(settings, tls=TlsConfig(certificate, key))
-    scenes = [] if faults is None else read_script(faults)
-    asyncio.run(_serve(settings, scenes, as_json=as_json))
+    timed_orders = [] if faults is None else read_script(faults)
+    asyncio.run(_serve(settings, timed_orders, as_json=as_json))
 
 
-async def _serve(config: "BrokerConfig", scenes: "list[Scene]", *, as_json: bool) -> None:
+async def _serve(config: "BrokerConfig", timed_orders: "list[TimedOrder]", *, as_json: bool) -> None:
     from pairbus.broker.run.control import ControlServer
     from pairbus.broker.run.running import Broker
 
@@ -117,7 +117,7 @@ async def _serve(config: "BrokerConfig", scenes: "list[Scene]", *, as_json: bool
         raise typer.Exit(2) from None
     _collect_garbage_less_often()
     _tell(running, as_json=as_json)
-    running.play(scenes)
+    running.play(timed_orders)
     await stop.wait()
     await control.stop()
     await running.stop()

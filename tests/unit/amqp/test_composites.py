@@ -12,7 +12,6 @@ from azure.servicebus._pyamqp._encode import encode_frame
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pairbus.amqp import hotpath
 from pairbus.amqp.composites import (
     PERFORMATIVES,
     SASL_FRAMES,
@@ -23,6 +22,7 @@ from pairbus.amqp.composites import (
 )
 from pairbus.amqp.conditions import DECODE_ERROR, INVALID_FIELD, NOT_IMPLEMENTED, AmqpError
 from pairbus.amqp.encoder import encode, encode_described, encode_list
+from pairbus.amqp.fast import hotpath
 from pairbus.amqp.performatives import (
     ACCEPTED,
     BATCH_FORMAT,

@@ -15,7 +15,7 @@ from pairbus.amqp.composites import decode_one, encode_composite
 from pairbus.amqp.conditions import DECODE_ERROR, AmqpError
 from pairbus.amqp.decoder import decode
 from pairbus.amqp.encoder import encode, encode_described, encode_map
-from pairbus.amqp.hotpath import read_map, read_properties
+from pairbus.amqp.fast.hotpath import read_map, read_properties
 from pairbus.amqp.message import (
     DATA,
     DELIVERY_ANNOTATIONS,

@@ -13,7 +13,7 @@ Run: TypeAlias = tuple[int, int]
 """The first and the last of delivery ids that follow each other."""
 
 
-class Answer(NamedTuple):
+class RunAnswer(NamedTuple):
     """What the sender has answered for a run."""
 
     first: int
@@ -30,9 +30,9 @@ class Group(Generic[C]):
 
     left: int
     context: C
-    answers: list[Answer] = field(default_factory=list[Answer])
+    answers: list[RunAnswer] = field(default_factory=list[RunAnswer])
 
-    def answer(self, number: int) -> Answer | None:
+    def answer(self, number: int) -> RunAnswer | None:
         """Return what was answered for one of them; None: nothing, and now nobody knows."""
         return next((answer for answer in self.answers if answer.first <= number <= answer.last), None)
 
@@ -68,7 +68,7 @@ class Settlements(Generic[C]):
                 self._asked[begin, low - 1] = group
             if high < end:
                 self._asked[high + 1, end] = group
-            group.answers.append(Answer(low, high, state))
+            group.answers.append(RunAnswer(low, high, state))
             group.left -= high - low + 1
             if not group.left:
                 ended.append(group)

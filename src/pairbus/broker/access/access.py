@@ -17,7 +17,7 @@ SHOWN: Final = 300
 _BEARER: Final = "bearer"
 
 
-class PolicyBook(Protocol):
+class PolicySource(Protocol):
     """Where the policies are, as they are now."""
 
     def policies_of(self, path: str) -> Policies:
@@ -58,7 +58,7 @@ class Grant:
 class AccessControl:
     """Judges tokens. All that it says can be told to the client."""
 
-    def __init__(self, book: PolicyBook, hosts: Hosts) -> None:
+    def __init__(self, book: PolicySource, hosts: Hosts) -> None:
         self._book = book
         self._hosts = hosts
 

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class AdminContext:
     """A namespace as one client sees it.
 
     :ivar host: the name under which the client knows it.
@@ -57,7 +57,7 @@ class Desk:
         await done
 
 
-class Shelf(ABC, Generic[T]):
+class Collection(ABC, Generic[T]):
     """The entities of one kind: those of the namespace, or those below another entity.
 
     :ivar element: the name of their description.
@@ -65,9 +65,9 @@ class Shelf(ABC, Generic[T]):
 
     element: ClassVar[str]
 
-    def __init__(self, desk: Desk) -> None:
-        self.desk = desk
-        self.namespace = desk.namespace
+    def __init__(self, context: AdminContext) -> None:
+        self.context = context
+        self.namespace = context.namespace
 
     @abstractmethod
     def all(self) -> Sequence[T]:
@@ -120,7 +120,7 @@ class Shelf(ABC, Generic[T]):
     def _check_destination(self, element: str, path: str, before: object) -> None:
         if path == before:
             return
-        refused = self.desk.may_forward(element, path)
+        refused = self.context.may_forward(element, path)
         if refused is not None:
             raise unauthorized(refused)
         if self.namespace.entities.find_destination(path) is None:

@@ -17,7 +17,7 @@ from pairbus.broker.admin.addresses import (
     SubscriptionAddress,
     address_of,
 )
-from pairbus.broker.admin.collection import Desk, Shelf
+from pairbus.broker.admin.collection import AdminContext, Collection
 from pairbus.broker.admin.documents import (
     ENTRY_TYPE,
     ERROR_TYPE,
@@ -40,9 +40,9 @@ from pairbus.broker.admin.problems import (
     precondition_failed,
     unauthorized,
 )
-from pairbus.broker.admin.queues import Queues
-from pairbus.broker.admin.subscriptions import Rules, Subscriptions
-from pairbus.broker.admin.topics import Topics
+from pairbus.broker.admin.queues import QueueCollection
+from pairbus.broker.admin.subscriptions import RuleCollection, SubscriptionCollection
+from pairbus.broker.admin.topics import TopicCollection
 from pairbus.broker.admin.values import time_text
 from pairbus.broker.admin.xml import ATOM, CONNECT, Element, XmlError, parse
 from pairbus.broker.listen.web import Request, Response
@@ -99,7 +99,7 @@ class Administration:
         refused = refusal(self._namespace, request, address)
         if refused is not None:
             raise unauthorized(refused)
-        desk = Desk(
+        context = AdminContext(
             self._namespace,
             request.headers.get("host", self._namespace.name),
             request.query.get("api-version", NEWEST),
@@ -110,19 +110,21 @@ class Administration:
             if request.method != "GET":
                 raise not_allowed(request.method)
             return (
-                self._namespace_info(desk) if isinstance(address, NamespaceAddress) else _list(desk, address, request)
+                self._namespace_info(context)
+                if isinstance(address, NamespaceAddress)
+                else _list(context, address, request)
             )
         match request.method:
             case "GET":
-                return _get(desk, address, self._namespace.clock())
+                return _get(context, address, self._namespace.clock())
             case "PUT":
-                return await _put(desk, address, request)
+                return await _put(context, address, request)
             case "DELETE":
-                return await _delete(desk, address)
+                return await _delete(context, address)
             case _:
                 raise not_allowed(request.method)
 
-    def _namespace_info(self, desk: Desk) -> Response:
+    def _namespace_info(self, context: AdminContext) -> Response:
         rows = [node.row for node in self._namespace.entities] + [topic.row for topic in self._namespace.topics]
         oldest = min((row.created for row in rows if row.created), default=self._opened_at)
         name, created = self._namespace.name, time_text(min(oldest, self._opened_at))
@@ -135,7 +137,7 @@ class Administration:
         )
         entry = Entry(
             name,
-            desk.uri("$namespaceinfo"),
+            context.uri("$namespaceinfo"),
             description("NamespaceInfo", content),
             self._namespace.clock(),
             author=name,
@@ -143,69 +145,71 @@ class Administration:
         return Response(HTTPStatus.OK, entry_document(entry), ENTRY_TYPE)
 
 
-def _shelves(desk: Desk, address: Address) -> list[Shelf[Any]]:
+def _collections(context: AdminContext, address: Address) -> list[Collection[Any]]:
     match address:
         case SubscriptionAddress(topic) | Listing("Subscriptions", topic):
-            return [Subscriptions(desk, topic)]
+            return [SubscriptionCollection(context, topic)]
         case RuleAddress(topic, subscription) | Listing("Rules", topic, subscription):
-            return [Rules(desk, topic, subscription)]
+            return [RuleCollection(context, topic, subscription)]
         case Listing("Queues"):
-            return [Queues(desk)]
+            return [QueueCollection(context)]
         case Listing():
-            return [Topics(desk)]
+            return [TopicCollection(context)]
         case _:
-            return [Queues(desk), Topics(desk)]
+            return [QueueCollection(context), TopicCollection(context)]
 
 
 def _name(address: EntityAddress | SubscriptionAddress | RuleAddress) -> str:
     return address.path if isinstance(address, EntityAddress) else address.name
 
 
-def _get(desk: Desk, address: EntityAddress | SubscriptionAddress | RuleAddress, now: int) -> Response:
-    shelves = _shelves(desk, address)
-    for shelf in shelves:
-        item = shelf.find(_name(address))
+def _get(context: AdminContext, address: EntityAddress | SubscriptionAddress | RuleAddress, now: int) -> Response:
+    collections = _collections(context, address)
+    for collection in collections:
+        item = collection.find(_name(address))
         if item is not None:
-            return _entry(shelf, item, HTTPStatus.OK)
+            return _entry(collection, item, HTTPStatus.OK)
     if isinstance(address, EntityAddress):
         return Response(HTTPStatus.OK, nothing_there(now), FEED_TYPE)
-    raise shelves[0].missing(_name(address))
+    raise collections[0].missing(_name(address))
 
 
-async def _delete(desk: Desk, address: EntityAddress | SubscriptionAddress | RuleAddress) -> Response:
-    shelves = _shelves(desk, address)
-    for shelf in shelves:
-        item = shelf.find(_name(address))
+async def _delete(context: AdminContext, address: EntityAddress | SubscriptionAddress | RuleAddress) -> Response:
+    collections = _collections(context, address)
+    for collection in collections:
+        item = collection.find(_name(address))
         if item is not None:
-            await shelf.delete(item)
+            await collection.delete(item)
             return Response(HTTPStatus.OK)
-    raise shelves[0].missing(_name(address))
+    raise collections[0].missing(_name(address))
 
 
-async def _put(desk: Desk, address: EntityAddress | SubscriptionAddress | RuleAddress, request: Request) -> Response:
+async def _put(
+    context: AdminContext, address: EntityAddress | SubscriptionAddress | RuleAddress, request: Request
+) -> Response:
     described = _described(request.body)
-    shelves = _shelves(desk, address)
-    fitting = [shelf for shelf in shelves if shelf.element == described.name]
+    collections = _collections(context, address)
+    fitting = [collection for collection in collections if collection.element == described.name]
     if not fitting:
-        names = " or ".join(f"'{shelf.element}'" for shelf in shelves)
+        names = " or ".join(f"'{collection.element}'" for collection in collections)
         raise bad_request(f"The element '{described.name}' is not expected here, but {names}.")
-    shelf, name = fitting[0], _name(address)
+    collection, name = fitting[0], _name(address)
     condition = request.headers.get("if-match")
     if condition is None:
-        if any(each.find(name) is not None for each in shelves):
-            raise shelf.exists(name)
-        await shelf.create(name, described)
+        if any(each.find(name) is not None for each in collections):
+            raise collection.exists(name)
+        await collection.create(name, described)
     else:
-        item = shelf.find(name)
+        item = collection.find(name)
         if item is None:
-            raise shelf.missing(name, to_update=True)
-        if condition.strip('"') not in ("*", _etag(shelf.entry(item))):
+            raise collection.missing(name, to_update=True)
+        if condition.strip('"') not in ("*", _etag(collection.entry(item))):
             raise precondition_failed()
-        await shelf.update(item, described)
-    made = shelf.find(name)
+        await collection.update(item, described)
+    made = collection.find(name)
     if made is None:
-        raise shelf.missing(name)
-    return _entry(shelf, made, HTTPStatus.CREATED if condition is None else HTTPStatus.OK)
+        raise collection.missing(name)
+    return _entry(collection, made, HTTPStatus.CREATED if condition is None else HTTPStatus.OK)
 
 
 def _described(body: bytes) -> Element:
@@ -222,17 +226,17 @@ def _described(body: bytes) -> Element:
     return described
 
 
-def _list(desk: Desk, listing: Listing, request: Request) -> Response:
+def _list(context: AdminContext, listing: Listing, request: Request) -> Response:
     skip, top = _parameter(request, "skip", 0), _parameter(request, "top", PAGE)
-    (shelf,) = _shelves(desk, listing)
-    found = shelf.all()
+    (collection,) = _collections(context, listing)
+    found = collection.all()
     page = found[skip : skip + min(top, PAGE)]
     path = request.path.strip("/")
     following = None
     if page and skip + len(page) < len(found):
-        following = f"{desk.uri(path)}&$skip={skip + len(page)}&$top={top}"
-    uri = f"{desk.uri(path)}&$skip={skip}&$top={top}"
-    feed = feed_document(listing.kind, uri, desk.namespace.clock(), map(shelf.entry, page), following)
+        following = f"{context.uri(path)}&$skip={skip + len(page)}&$top={top}"
+    uri = f"{context.uri(path)}&$skip={skip}&$top={top}"
+    feed = feed_document(listing.kind, uri, context.namespace.clock(), map(collection.entry, page), following)
     return Response(HTTPStatus.OK, feed, FEED_TYPE)
 
 
@@ -243,8 +247,8 @@ def _parameter(request: Request, name: str, default: int) -> int:
     return int(value)
 
 
-def _entry(shelf: Shelf[Any], item: Any, status: HTTPStatus) -> Response:  # noqa: ANN401 (what the shelf has)
-    entry = shelf.entry(item)
+def _entry(collection: Collection[Any], item: Any, status: HTTPStatus) -> Response:  # noqa: ANN401 (what the collection has)
+    entry = collection.entry(item)
     return Response(status, entry_document(entry), ENTRY_TYPE, {"ETag": _etag(entry)})
 
 

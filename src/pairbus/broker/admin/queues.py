@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pairbus.broker.admin.collection import Shelf
+from pairbus.broker.admin.collection import Collection
 from pairbus.broker.admin.descriptions import QUEUE
 from pairbus.broker.admin.documents import Entry
 from pairbus.broker.admin.problems import ProblemError, exists, not_hosted, not_there_to_update
@@ -14,7 +14,7 @@ from pairbus.broker.entities.settings import QueueSettings
 from pairbus.broker.namespace.namespace import QueueNode
 
 
-class Queues(Shelf[QueueNode]):
+class QueueCollection(Collection[QueueNode]):
     """The queues of a namespace."""
 
     element = QUEUE.element
@@ -33,8 +33,8 @@ class Queues(Shelf[QueueNode]):
         told = self.told(runtime, SupportOrdering=truth_text(not settings.enable_partitioning))
         return Entry(
             item.queue.path,
-            self.desk.uri(item.queue.path),
-            QUEUE.write(settings, told, host=self.desk.host, version=self.desk.version),
+            self.context.uri(item.queue.path),
+            QUEUE.write(settings, told, host=self.context.host, version=self.context.version),
             runtime.updated_at,
             runtime.created_at,
             self.namespace.name,
@@ -42,19 +42,19 @@ class Queues(Shelf[QueueNode]):
 
     async def create(self, name: str, description: Element) -> None:
         """Make one."""
-        check_path(name, self.desk.uri(name))
+        check_path(name, self.context.uri(name))
         settings = QueueSettings(**self.settings(QUEUE, description))
-        await self.desk.carry_out(lambda answer: self.namespace.queues.create(name, settings, answer))
+        await self.context.carry_out(lambda answer: self.namespace.queues.create(name, settings, answer))
 
     async def update(self, item: QueueNode, description: Element) -> None:
         """Change one."""
         old = item.queue.settings
         settings = replace(old, **self.settings(QUEUE, description, old))
-        await self.desk.carry_out(lambda answer: self.namespace.queues.update(item.queue.path, settings, answer))
+        await self.context.carry_out(lambda answer: self.namespace.queues.update(item.queue.path, settings, answer))
 
     async def delete(self, item: QueueNode) -> None:
         """Delete one."""
-        await self.desk.carry_out(lambda answer: self.namespace.queues.delete(item.queue.path, answer))
+        await self.context.carry_out(lambda answer: self.namespace.queues.delete(item.queue.path, answer))
 
     def exists(self, name: str) -> ProblemError:
         """Return what is said to one who makes what is there already."""

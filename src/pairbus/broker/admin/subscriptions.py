@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pairbus.broker.admin.collection import Desk, Shelf
+from pairbus.broker.admin.collection import AdminContext, Collection
 from pairbus.broker.admin.descriptions import SUBSCRIPTION
 from pairbus.broker.admin.documents import Entry, description
 from pairbus.broker.admin.problems import ProblemError, exists_below, not_found_below
@@ -17,13 +17,13 @@ from pairbus.broker.entities.subscription import StoredRule, Subscription
 DEFAULT_RULE = "DefaultRuleDescription"
 
 
-class Subscriptions(Shelf[Subscription]):
+class SubscriptionCollection(Collection[Subscription]):
     """The subscriptions of a topic."""
 
     element = SUBSCRIPTION.element
 
-    def __init__(self, desk: Desk, topic: str) -> None:
-        super().__init__(desk)
+    def __init__(self, context: AdminContext, topic: str) -> None:
+        super().__init__(context)
         self.owner = self.namespace.topics.find(topic)
         self._topic = topic if self.owner is None else self.owner.path
 
@@ -43,8 +43,8 @@ class Subscriptions(Shelf[Subscription]):
         told = self.told(runtime, IsClientAffine="false")
         return Entry(
             item.name,
-            self.desk.uri(f"{self._topic}/subscriptions/{item.name}"),
-            SUBSCRIPTION.write(item.settings, told, host=self.desk.host, version=self.desk.version),
+            self.context.uri(f"{self._topic}/subscriptions/{item.name}"),
+            SUBSCRIPTION.write(item.settings, told, host=self.context.host, version=self.context.version),
             runtime.updated_at,
             runtime.created_at,
         )
@@ -53,24 +53,24 @@ class Subscriptions(Shelf[Subscription]):
         """Make one, with the rule that comes with it, or with one for every message."""
         if self.owner is None:
             raise not_found_below(f"{self.namespace.name}:Topic:{self._topic}")
-        check_name("subscription", name, self.desk.uri(f"{self._topic}/subscriptions/{name}"))
+        check_name("subscription", name, self.context.uri(f"{self._topic}/subscriptions/{name}"))
         settings = SubscriptionSettings(**self.settings(SUBSCRIPTION, description))
         first = description.find(DEFAULT_RULE)
         rule = None if first is None else read_rule(first)
-        await self.desk.carry_out(
+        await self.context.carry_out(
             lambda answer: self.namespace.topics.create_subscription(self._topic, name, settings, answer, rule)
         )
 
     async def update(self, item: Subscription, description: Element) -> None:
         """Change one."""
         settings = replace(item.settings, **self.settings(SUBSCRIPTION, description, item.settings))
-        await self.desk.carry_out(
+        await self.context.carry_out(
             lambda answer: self.namespace.topics.update_subscription(self._topic, item.name, settings, answer)
         )
 
     async def delete(self, item: Subscription) -> None:
         """Delete one."""
-        await self.desk.carry_out(
+        await self.context.carry_out(
             lambda answer: self.namespace.topics.delete_subscription(self._topic, item.name, answer)
         )
 
@@ -84,14 +84,14 @@ class Subscriptions(Shelf[Subscription]):
         return not_found_below(f"{self.namespace.name}:Topic:{self._topic}|{name}")
 
 
-class Rules(Shelf[StoredRule]):
+class RuleCollection(Collection[StoredRule]):
     """The rules of a subscription."""
 
     element = RULE
 
-    def __init__(self, desk: Desk, topic: str, subscription: str) -> None:
-        super().__init__(desk)
-        self._subscriptions = Subscriptions(desk, topic)
+    def __init__(self, context: AdminContext, topic: str, subscription: str) -> None:
+        super().__init__(context)
+        self._subscriptions = SubscriptionCollection(context, topic)
         self._owner = self._subscriptions.find(subscription)
         self._topic, self._subscription = topic, subscription
 
@@ -109,7 +109,7 @@ class Rules(Shelf[StoredRule]):
         row, rule = item.row, item.rule
         return Entry(
             rule.name,
-            self.desk.uri(f"{self._topic}/subscriptions/{self._subscription}/rules/{rule.name}"),
+            self.context.uri(f"{self._topic}/subscriptions/{self._subscription}/rules/{rule.name}"),
             description(RULE, write_rule(rule, time_text(row.created))),
             row.updated,
             row.created,
@@ -118,22 +118,22 @@ class Rules(Shelf[StoredRule]):
     async def create(self, name: str, description: Element) -> None:
         """Make one."""
         owner = self._there()
-        check_name("rule", name, self.desk.uri(f"{self._topic}/subscriptions/{owner.name}/rules/{name}"))
+        check_name("rule", name, self.context.uri(f"{self._topic}/subscriptions/{owner.name}/rules/{name}"))
         rule = read_rule(description, name)
-        await self.desk.carry_out(
+        await self.context.carry_out(
             lambda answer: self.namespace.topics.create_rule(self._topic, owner.name, rule, answer)
         )
 
     async def update(self, item: StoredRule, description: Element) -> None:
         """Change one."""
         rule = read_rule(description, item.rule.name)
-        await self.desk.carry_out(
+        await self.context.carry_out(
             lambda answer: self.namespace.topics.update_rule(self._topic, self._subscription, rule, answer)
         )
 
     async def delete(self, item: StoredRule) -> None:
         """Delete one."""
-        await self.desk.carry_out(
+        await self.context.carry_out(
             lambda answer: self.namespace.topics.delete_rule(self._topic, self._subscription, item.rule.name, answer)
         )
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pairbus.broker.admin.collection import Shelf
+from pairbus.broker.admin.collection import Collection
 from pairbus.broker.admin.descriptions import TOPIC
 from pairbus.broker.admin.documents import Entry
 from pairbus.broker.admin.problems import ProblemError, exists, not_hosted, not_there_to_update
@@ -14,7 +14,7 @@ from pairbus.broker.entities.topic import Topic
 from pairbus.broker.filters import CorrelationFilter
 
 
-class Topics(Shelf[Topic]):
+class TopicCollection(Collection[Topic]):
     """The topics of a namespace."""
 
     element = TOPIC.element
@@ -42,8 +42,8 @@ class Topics(Shelf[Topic]):
         )
         return Entry(
             item.path,
-            self.desk.uri(item.path),
-            TOPIC.write(item.settings, told, host=self.desk.host, version=self.desk.version),
+            self.context.uri(item.path),
+            TOPIC.write(item.settings, told, host=self.context.host, version=self.context.version),
             runtime.updated_at,
             runtime.created_at,
             self.namespace.name,
@@ -51,18 +51,18 @@ class Topics(Shelf[Topic]):
 
     async def create(self, name: str, description: Element) -> None:
         """Make one."""
-        check_path(name, self.desk.uri(name))
+        check_path(name, self.context.uri(name))
         settings = TopicSettings(**self.settings(TOPIC, description))
-        await self.desk.carry_out(lambda answer: self.namespace.topics.create(name, settings, answer))
+        await self.context.carry_out(lambda answer: self.namespace.topics.create(name, settings, answer))
 
     async def update(self, item: Topic, description: Element) -> None:
         """Change one."""
         settings = replace(item.settings, **self.settings(TOPIC, description, item.settings))
-        await self.desk.carry_out(lambda answer: self.namespace.topics.update(item.path, settings, answer))
+        await self.context.carry_out(lambda answer: self.namespace.topics.update(item.path, settings, answer))
 
     async def delete(self, item: Topic) -> None:
         """Delete one, with its subscriptions."""
-        await self.desk.carry_out(lambda answer: self.namespace.topics.delete(item.path, answer))
+        await self.context.carry_out(lambda answer: self.namespace.topics.delete(item.path, answer))
 
     def exists(self, name: str) -> ProblemError:
         """Return what is said to one who makes what is there already."""

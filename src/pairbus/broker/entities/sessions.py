@@ -9,8 +9,8 @@ from pairbus.broker.refusals import Answer, RefusedError, session_lock_lost, ses
 
 
 @dataclass(slots=True)
-class Session:
-    """A session that a receiver has.
+class LockedSession:
+    """A session that a receiver has locked.
 
     :ivar owner: the receiver, whatever that is to the caller.
     """
@@ -34,7 +34,7 @@ class Sessions:
         """When the states were set that were set since the broker started."""
         self._settings: dict[str, int] = {}
         """How often each was set."""
-        self._taken: dict[str, Session] = {}
+        self._taken: dict[str, LockedSession] = {}
         self._ready: dict[str, None] = {}
         """Sessions with messages that nobody has, in the order in which they became so."""
         for name, order in queue.contents.waiting.items():
@@ -48,15 +48,15 @@ class Sessions:
             if self.on_ready is not None:
                 self.on_ready()
 
-    def accept(self, name: str, owner: object, now: int) -> Session:
+    def accept(self, name: str, owner: object, now: int) -> LockedSession:
         """Lock a session by its name, whether it has messages or not."""
         if name in self._taken:
             raise session_locked(name)
         self._ready.pop(name, None)
-        session = self._taken[name] = Session(name, owner, now + self._queue.settings.lock_duration)
+        session = self._taken[name] = LockedSession(name, owner, now + self._queue.settings.lock_duration)
         return session
 
-    def accept_next(self, owner: object, now: int) -> Session | None:
+    def accept_next(self, owner: object, now: int) -> LockedSession | None:
         """Lock the session that has waited longest; None: there is none."""
         while self._ready:
             name = next(iter(self._ready))
@@ -65,18 +65,18 @@ class Sessions:
             del self._ready[name]  # its messages have expired
         return None
 
-    def holds(self, session: Session, now: int) -> bool:
+    def holds(self, session: LockedSession, now: int) -> bool:
         """Tell whether a session is still had by whoever accepted it."""
         return self._taken.get(session.name) is session and session.until > now
 
-    def held_by(self, name: str, owner: object, now: int) -> Session:
+    def held_by(self, name: str, owner: object, now: int) -> LockedSession:
         """Return a session that a receiver has, or refuse one whose lock has ended."""
         session = self._taken.get(name)
         if session is None or session.owner is not owner or session.until <= now:
             raise session_lock_lost(name)
         return session
 
-    def held(self, name: str, now: int) -> Session:
+    def held(self, name: str, now: int) -> LockedSession:
         """Return a session that somebody has."""
         session = self._taken.get(name)
         if session is None or session.until <= now:
@@ -91,7 +91,7 @@ class Sessions:
             self._queue.locks.renew(message, session.until)
         return session.until
 
-    def release(self, session: Session, now: int) -> None:
+    def release(self, session: LockedSession, now: int) -> None:
         """Give up a session; its messages that are not settled go back to their places."""
         if self._taken.get(session.name) is not session:
             return
@@ -144,7 +144,7 @@ class Sessions:
         """When :meth:`tick` has something to do; None: not before something else happens."""
         return min((session.until for session in self._taken.values()), default=None)
 
-    def tick(self, now: int) -> list[Session]:
+    def tick(self, now: int) -> list[LockedSession]:
         """Give up the sessions whose locks have ended, and return them."""
         ended = [session for session in self._taken.values() if session.until <= now]
         for session in ended:

@@ -43,7 +43,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class TimedOrder:
     """A part of a script: what is to fail, and when, in milliseconds from its beginning."""
 
     at: int
@@ -92,7 +92,7 @@ def _read_rate(value: str) -> int:
     return round(float(match[1]) * _BYTES[match[2].upper() if match[2] else None])
 
 
-def read_script(file: Path) -> list[Scene]:
+def read_script(file: Path) -> list[TimedOrder]:
     """Read a YAML file: a list of entries with ``at``, ``where``, ``fault`` and, if wanted, ``for``."""
     import yaml  # noqa: PLC0415 (a broker without a script starts faster without it)
 
@@ -102,11 +102,13 @@ def read_script(file: Path) -> list[Scene]:
         raise OptionError("script", str(file), f"a YAML file that can be read ({error})") from None
     if not isinstance(document, list):
         raise OptionError("script", str(file), "a list of entries: - {at: 5s, where: contoso, fault: down, for: 30s}")
-    scenes = [_scene(entry, f"entry {index}") for index, entry in enumerate(cast("list[object]", document), 1)]
-    return sorted(scenes, key=lambda scene: scene.at)
+    timed_orders = [
+        _timed_order(entry, f"entry {index}") for index, entry in enumerate(cast("list[object]", document), 1)
+    ]
+    return sorted(timed_orders, key=lambda timed: timed.at)
 
 
-def _scene(entry: object, name: str) -> Scene:
+def _timed_order(entry: object, name: str) -> TimedOrder:
     if not isinstance(entry, dict):
         raise OptionError(name, entry, "an entry with at, where and fault")
     values = cast("Mapping[str, Any]", entry)
@@ -121,6 +123,6 @@ def _scene(entry: object, name: str) -> Scene:
             latency=values.get("latency"),
             rate=None if values.get("rate") is None else str(values["rate"]),
         )
-        return Scene(read_duration("at", values.get("at", 0)), order)
+        return TimedOrder(read_duration("at", values.get("at", 0)), order)
     except OptionError as error:
         raise OptionError(f"{name}: {error.option}", error.value, error.valid) from None

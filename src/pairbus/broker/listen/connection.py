@@ -37,7 +37,7 @@ from pairbus.broker.faults.board import Fault
 from pairbus.broker.faults.wire import DisturbedWire
 from pairbus.broker.meter.metering import ConnectionMeter
 from pairbus.broker.nodes.cbs import TokenNode
-from pairbus.broker.nodes.guard import Guard
+from pairbus.broker.nodes.guard import LinkGuard
 from pairbus.broker.nodes.management import ManagementNode, QueueManagementNode
 from pairbus.broker.nodes.receiving import ReceivingNode
 from pairbus.broker.nodes.requests import Answers, RequestsNode
@@ -71,7 +71,7 @@ class ServerConnection(asyncio.Protocol, asyncio.BufferedProtocol):
         self._namespace = server.namespace
         self._transport: asyncio.Transport | None = None
         options = ConnectionOptions(container_id=server.namespace.name, idle_timeout=IDLE_TIMEOUT)
-        self._guard = Guard(server.namespace.access, server.namespace.access_clock)
+        self._guard = LinkGuard(server.namespace.access, server.namespace.access_clock)
         sasl = SaslServer(authenticate=self._guard.log_in)
         self._connection = Connection(Side.SERVER, options, sasl=sasl, now=server.monotonic())
         self._answers: dict[str, Answers] = {}
@@ -190,7 +190,7 @@ class ServerConnection(asyncio.Protocol, asyncio.BufferedProtocol):
 
     def _disturb_if_told(self) -> None:
         if self._namespace.faults:
-            fault = self._server.switchboard.on_the_wire(self.paths)
+            fault = self._server.injector.on_the_wire(self.paths)
             if fault is not None:
                 self.disturb(fault)
 

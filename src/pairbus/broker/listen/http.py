@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import h11
 
-from pairbus.broker.listen.waiting import Ticket, WaitingRoom
+from pairbus.broker.listen.pending import PendingClient, PendingClients
 from pairbus.broker.listen.web import Admit, Handler, Request, Response
 
 MAX_HEAD: Final = 64 * 1024
@@ -32,7 +32,7 @@ class Upgrade:
 
     request: h11.Request
     path: str
-    ticket: Ticket
+    pending_client: PendingClient
     trailing: bytes
 
 
@@ -55,11 +55,11 @@ class _RefusedError(Exception):
 class HttpConnection(asyncio.Protocol):
     """One client.
 
-    A client has the waiting room's patience for each request, from the answer before it to its last byte, and as
-    long to take the answer. It is read from no more while it is answered, so a client that sends requests and
-    reads no answers is kept at one of them.
+    A client has :data:`~pairbus.broker.listen.pending.PATIENCE` for each request, from the answer before it to its
+    last byte, and as long to take the answer. Nothing is read from it while it is answered, so a client that sends
+    requests and reads no answers is kept at one of them.
 
-    :param ticket: of a client that waits already.
+    :param pending_client: the client, which is pending already.
     :param admits: tells by the head whether the body is read.
     :param upgrade: takes over the transport of a client that asks for WebSocket; returns why not, if so.
     :param ended: is told when the connection is gone, and what was being done for it is done.
@@ -68,8 +68,8 @@ class HttpConnection(asyncio.Protocol):
     def __init__(
         self,
         handler: Handler,
-        room: WaitingRoom,
-        ticket: Ticket,
+        pending: PendingClients,
+        pending_client: PendingClient,
         *,
         admits: Admit,
         upgrade: Callable[[asyncio.Transport, Upgrade], str | None],
@@ -77,8 +77,8 @@ class HttpConnection(asyncio.Protocol):
         max_body: int = MAX_BODY,
     ) -> None:
         self._handler = handler
-        self._room = room
-        self._ticket = ticket
+        self._pending = pending
+        self._pending_client = pending_client
         self._admits = admits
         self._upgrade = upgrade
         self._ended = ended
@@ -100,7 +100,7 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's do not inherit from it
-        self._ticket.cut = self._too_late
+        self._pending_client.cut = self._too_late
 
     def data_received(self, data: bytes) -> None:
         """Take what the client says."""
@@ -121,7 +121,7 @@ class HttpConnection(asyncio.Protocol):
         del exc
         self._transport = None
         self._is_over = True
-        self._room.leave(self._ticket)
+        self._pending.leave(self._pending_client)
         if self._task is None:
             self._ended(self)
 
@@ -222,13 +222,13 @@ class HttpConnection(asyncio.Protocol):
 
     def _begin_answer(self, request: Request, *, is_last: bool) -> None:
         if self._transport is not None:
-            self._room.leave(self._ticket)
+            self._pending.leave(self._pending_client)
             self._transport.pause_reading()
             self._task = asyncio.get_running_loop().create_task(self._answer(request, is_last=is_last))
 
     def _on_upgrade(self, event: h11.Request, request: Request) -> None:
         assert self._transport is not None  # noqa: S101 (what came, came by it)
-        upgrade = Upgrade(event, request.path, self._ticket, self._h11.trailing_data[0])
+        upgrade = Upgrade(event, request.path, self._pending_client, self._h11.trailing_data[0])
         why_not = self._upgrade(self._transport, upgrade)
         if why_not is not None:
             raise _RefusedError(HTTPStatus.BAD_REQUEST, why_not)
@@ -247,7 +247,7 @@ class HttpConnection(asyncio.Protocol):
         if self._transport is None:
             return
         self._respond(head, body)
-        self._ticket = self._room.enter(self._too_late)
+        self._pending_client = self._pending.enter(self._too_late)
         if is_last:
             self._let_go()
             self._transport.resume_reading()
@@ -309,7 +309,7 @@ class HttpConnection(asyncio.Protocol):
         if self._is_over or transport.get_write_buffer_size() or not has_begun:
             transport.abort()
         else:
-            self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"a request is sent within {self._room.patience:g} s")
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"a request is sent within {self._pending.patience:g} s")
             self._hang_up()
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
-from pairbus.broker.listen.waiting import PATIENCE, SEATS, Ticket, WaitingRoom
+from pairbus.broker.listen.pending import MAX_PENDING, PATIENCE, PendingClient, PendingClients
 from pairbus.broker.listen.web import Admit, Handler, no_bodies
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ AmqpFactory: TypeAlias = Callable[[Callable[[], None]], asyncio.Protocol]
 _LOGGER = logging.getLogger(__name__)
 
 
-class Door:
+class PortListener:
     """Accepts connections, and gives each to what it speaks. Whoever does not say so in time is cut.
 
     A first look at the socket, which takes nothing from it, tells TLS from the rest: so AMQP without TLS, where speed
@@ -52,9 +52,9 @@ class Door:
         admits: Admit = no_bodies,
         tls: ssl.SSLContext | None = None,
         patience: float = PATIENCE,
-        seats: int = SEATS,
+        limit: int = MAX_PENDING,
     ) -> None:
-        self.room = WaitingRoom(loop, patience=patience, seats=seats)
+        self.pending = PendingClients(loop, patience=patience, limit=limit)
         self._loop = loop
         self._amqp = amqp
         self._handler = handler
@@ -93,7 +93,7 @@ class Door:
     def shut(self) -> None:
         """Refuse connections until :meth:`unshut`, and end those that have not come to anything yet, or speak HTTP.
 
-        The port stays this door's: its sockets are bound and do not listen, so the system refuses connections as if
+        The port stays this listener's: its sockets are bound and do not listen, so the system refuses connections as if
         nobody were there, and gives the port to no other socket.
         """
         if not self._is_shut:
@@ -102,7 +102,7 @@ class Door:
                 self._loop.remove_reader(listener)
                 listener.shutdown(socket.SHUT_RD)  # it is bound as before, and those it has not accepted are reset
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)  # else another could listen there
-        while self.room.cut_longest():
+        while self.pending.cut_longest():
             pass
         self._abort()
 
@@ -128,7 +128,7 @@ class Door:
         :param grace: the seconds in which requests that are being answered may still be.
         """
         self._close_listeners()
-        self.room.close()
+        self.pending.close()
         for connection in list(self._https):
             connection.close()
         if self._https:
@@ -165,12 +165,12 @@ class Door:
             client.settimeout(0)
             # asyncio does so by itself only for sockets that were made with a protocol, which accept() does not do.
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            ticket = self.room.enter(partial(self._turn_away, client))
-            self._loop.add_reader(client, self._look, client, ticket)
+            pending_client = self.pending.enter(partial(self._turn_away, client))
+            self._loop.add_reader(client, self._look, client, pending_client)
 
     def _on_too_many_files(self, listener: socket.socket, error: OSError) -> None:
-        """Make room at the cost of who has waited longest, or try again later."""
-        if self.room.cut_longest():
+        """Free a place at the cost of who has waited longest, or try again later."""
+        if self.pending.cut_longest():
             return
         _LOGGER.error("no connection can be accepted for a while: %s; raise the limit with ulimit -n", error)
         self._loop.remove_reader(listener)
@@ -184,7 +184,7 @@ class Door:
         self._loop.remove_reader(client)
         client.close()
 
-    def _look(self, client: socket.socket, ticket: Ticket) -> None:
+    def _look(self, client: socket.socket, pending_client: PendingClient) -> None:
         """See what a client says first, and leave it there to be read."""
         try:
             first = client.recv(1, socket.MSG_PEEK)
@@ -198,42 +198,46 @@ class Door:
             self._has_told_of_tls = True
             _LOGGER.warning("a client speaks TLS, which this broker was not told to do; start it with --tls")
         if not first or (is_tls and self._tls is None):
-            self.room.leave(ticket)
+            self.pending.leave(pending_client)
             client.close()
             return
-        task = self._loop.create_task(self._welcome(client, ticket, self._tls if is_tls else None))
+        task = self._loop.create_task(self._welcome(client, pending_client, self._tls if is_tls else None))
         self._welcoming.add(task)
         task.add_done_callback(self._welcoming.discard)
 
-    async def _welcome(self, client: socket.socket, ticket: Ticket, tls: ssl.SSLContext | None) -> None:
+    async def _welcome(self, client: socket.socket, pending_client: PendingClient, tls: ssl.SSLContext | None) -> None:
         task = asyncio.current_task()
         if client.fileno() < 0 or task is None:  # it was cut meanwhile
             return
-        ticket.cut = task.cancel
-        patience = self.room.patience
+        pending_client.cut = task.cancel
+        patience = self.pending.patience
         times = {} if tls is None else {"ssl_handshake_timeout": patience, "ssl_shutdown_timeout": patience}
         try:
-            await self._loop.connect_accepted_socket(lambda: _Doorway(self, ticket), client, ssl=tls, **times)
+            await self._loop.connect_accepted_socket(
+                lambda: _FirstBytes(self, pending_client), client, ssl=tls, **times
+            )
         except OSError as error:  # a handshake that failed, or a client that has gone
-            self.room.leave(ticket)
+            self.pending.leave(pending_client)
             _LOGGER.debug("a client has not come in: %s", error)
 
     # --- inside --------------------------------------------------------------------------------------------------
 
-    def protocol(self, first: int, ticket: Ticket) -> asyncio.Protocol | None:
+    def protocol(self, first: int, pending_client: PendingClient) -> asyncio.Protocol | None:
         """Return what a client speaks whose first byte this is."""
         if first == ord("A"):  # of "AMQP", for there is no method of HTTP with this letter
-            return self._amqp(partial(self.room.leave, ticket))
+            return self._amqp(partial(self.pending.leave, pending_client))
         if chr(first).isascii() and chr(first).isalpha():
-            return self._http(ticket)
+            return self._http(pending_client)
         return None
 
-    def _http(self, ticket: Ticket) -> asyncio.Protocol:
+    def _http(self, pending_client: PendingClient) -> asyncio.Protocol:
         from pairbus.broker.listen.http import HttpConnection  # noqa: PLC0415 (a broker starts sooner without; so the next)
         from pairbus.broker.listen.websocket import accept_websocket  # noqa: PLC0415
 
-        upgrade = partial(accept_websocket, self._amqp, self.room)
-        made = HttpConnection(self._handler, self.room, ticket, admits=self._admits, upgrade=upgrade, ended=self._ended)
+        upgrade = partial(accept_websocket, self._amqp, self.pending)
+        made = HttpConnection(
+            self._handler, self.pending, pending_client, admits=self._admits, upgrade=upgrade, ended=self._ended
+        )
         self._https.add(made)
         return made
 
@@ -261,21 +265,21 @@ def _bound(family: int, address: str, port: int) -> socket.socket:
         return _bound(family, address, made.getsockname()[1])
 
 
-class _Doorway(asyncio.Protocol):
+class _FirstBytes(asyncio.Protocol):
     """Stands in for a connection's protocol until the client has said something."""
 
-    def __init__(self, door: Door, ticket: Ticket) -> None:
-        self._door = door
-        self._ticket = ticket
+    def __init__(self, listener: PortListener, pending_client: PendingClient) -> None:
+        self._listener = listener
+        self._pending_client = pending_client
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's do not inherit from it
-        self._ticket.cut = self._transport.abort
+        self._pending_client.cut = self._transport.abort
 
     def data_received(self, data: bytes) -> None:
         assert self._transport is not None  # noqa: S101 (what came, came by it)
-        protocol = self._door.protocol(data[0], self._ticket)
+        protocol = self._listener.protocol(data[0], self._pending_client)
         if protocol is None:
             self._transport.abort()
             return
@@ -285,4 +289,4 @@ class _Doorway(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
-        self._door.room.leave(self._ticket)
+        self._listener.pending.leave(self._pending_client)

@@ -8,10 +8,10 @@ from typing import Final
 
 from pairbus.amqp.conditions import CONNECTION_FORCED
 from pairbus.amqp.performatives import Error
-from pairbus.broker.faults.switchboard import Switchboard
+from pairbus.broker.faults.injector import FaultInjector
 from pairbus.broker.listen.connection import ServerConnection
-from pairbus.broker.listen.port import Door
-from pairbus.broker.listen.waiting import PATIENCE
+from pairbus.broker.listen.pending import PATIENCE
+from pairbus.broker.listen.port import PortListener
 from pairbus.broker.listen.web import Request, Response, Routes
 from pairbus.broker.namespace.namespace import Namespace
 from pairbus.broker.store.base import StoreError
@@ -53,7 +53,7 @@ class NamespaceServer:
         self.routes = Routes()
         self.port = 0
         self._loop = loop
-        self._door = Door(
+        self._listener = PortListener(
             loop,
             lambda arrived: ServerConnection(self, arrived),
             self._answer,
@@ -61,7 +61,7 @@ class NamespaceServer:
             tls=tls,
             patience=patience,
         )
-        self.switchboard = Switchboard(namespace.faults, lambda: list(self.connections), self._door, namespace.clock)
+        self.injector = FaultInjector(namespace.faults, lambda: list(self.connections), self._listener, namespace.clock)
         self._planned_flush: asyncio.Handle | None = None
         self._in_turn = False
         """Whether a client is being listened to, after which all that there is to do is done at once."""
@@ -79,11 +79,11 @@ class NamespaceServer:
 
     async def start(self, host: str, port: int) -> None:
         """Listen; port 0: any that is free."""
-        self.port = await self._door.open(host, port)
+        self.port = await self._listener.open(host, port)
         self._look_for_wake()
 
     async def _answer(self, request: Request) -> Response:
-        return await self.switchboard.gate(request) or await self.routes(request)
+        return await self.injector.gate(request) or await self.routes(request)
 
     def changed(self) -> None:
         """Have connections write what they have to say, and the store what has gathered, once, soon."""
@@ -163,13 +163,13 @@ class NamespaceServer:
             self.namespace.tick()
         except StoreError as error:  # what was due is still due the next time
             _LOGGER.error("%s: what is due cannot be done: %s", self.namespace.name, error)  # noqa: TRY400 (it says why)
-        self.switchboard.tick()
+        self.injector.tick()
         self.flush()
         self._look_for_wake()
 
     async def stop(self) -> None:
         """Take no more clients, tell those that are there, and make everything durable."""
-        await self._door.close(LAST_WORDS)
+        await self._listener.close(LAST_WORDS)
         self._deserted.clear()
         for connection in list(self.connections):
             connection.close(Error(CONNECTION_FORCED, "The broker is shutting down."))

@@ -19,7 +19,7 @@ from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import RemoteProtocolError
 
 from pairbus.broker.listen.http import Upgrade
-from pairbus.broker.listen.waiting import WaitingRoom
+from pairbus.broker.listen.pending import PendingClients
 
 PATH: Final = "/$servicebus/websocket"
 SUBPROTOCOLS: Final = ("AMQPWSB10", "amqp")
@@ -30,7 +30,7 @@ MAX_MESSAGE: Final = 1024 * 1024
 
 def accept_websocket(
     amqp: Callable[[Callable[[], None]], asyncio.Protocol],
-    room: WaitingRoom,
+    pending: PendingClients,
     transport: asyncio.Transport,
     upgrade: Upgrade,
 ) -> str | None:
@@ -47,8 +47,8 @@ def accept_websocket(
     chosen = next((each for each in offered if each in SUBPROTOCOLS), None)
     if chosen is None:
         return f"the subprotocol must be {SUBPROTOCOLS[0]}, and {', '.join(offered) or 'none'} was offered"
-    upgrade.ticket.cut = transport.abort
-    protocol = WebSocketConnection(connection, amqp(partial(room.leave, upgrade.ticket)))
+    upgrade.pending_client.cut = transport.abort
+    protocol = WebSocketConnection(connection, amqp(partial(pending.leave, upgrade.pending_client)))
     transport.set_protocol(protocol)
     transport.write(connection.send(AcceptConnection(subprotocol=chosen)))
     protocol.connection_made(transport)

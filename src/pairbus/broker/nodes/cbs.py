@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from pairbus.broker.access.tokens import Refused
-from pairbus.broker.nodes.requests import Answers, Request, status
+from pairbus.broker.nodes.requests import Answers, NodeRequest, status
 
 PUT_TOKEN = "put-token"  # noqa: S105 (the name of an operation)
 
@@ -18,7 +18,7 @@ class TokenNode:
         self._answers = answers
         self._accept = accept
 
-    def handle(self, request: Request) -> None:
+    def handle(self, request: NodeRequest) -> None:
         """Take a token."""
         asked = request.application_properties
         token = request.body
@@ -33,5 +33,5 @@ class TokenNode:
         else:
             self._answer(request, 401, refused.text)
 
-    def _answer(self, request: Request, code: int, description: str) -> None:
+    def _answer(self, request: NodeRequest, code: int, description: str) -> None:
         self._answers.send(request, {"status-code": status(code), "status-description": description}, None)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pairbus.broker.entities.queue import Queue
-from pairbus.broker.entities.sessions import Session, Sessions
+from pairbus.broker.entities.sessions import LockedSession, Sessions
 from pairbus.broker.refusals import RefusedError
 
 TURN = 100
@@ -14,7 +14,7 @@ TURN = 100
 class Consumer(Protocol):
     """A receiver."""
 
-    session: Session | None
+    session: LockedSession | None
 
     @property
     def wants(self) -> int:
@@ -25,7 +25,7 @@ class Consumer(Protocol):
         """Give it so many messages at most; return how many there were."""
         ...
 
-    def accepted(self, session: Session) -> None:
+    def accepted(self, session: LockedSession) -> None:
         """Give it the session that it waits for."""
         ...
 

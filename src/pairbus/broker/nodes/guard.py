@@ -23,7 +23,7 @@ ServerLink: TypeAlias = SenderLink | ReceiverLink
 _LOGGER = logging.getLogger(__name__)
 
 
-class Guard:
+class LinkGuard:
     """Guards one connection.
 
     :param clock: tells the time by which tokens expire, in milliseconds since the epoch.

@@ -17,7 +17,7 @@ from pairbus.broker.entities.sessions import Sessions
 from pairbus.broker.entities.topic import Topic
 from pairbus.broker.meter.metering import LinkMeter, charged
 from pairbus.broker.namespace.namespace import Namespace, QueueNode
-from pairbus.broker.nodes.requests import Answers, Request, status
+from pairbus.broker.nodes.requests import Answers, NodeRequest, status
 from pairbus.broker.refusals import (
     MESSAGE_LOCK_LOST,
     MESSAGE_NOT_FOUND,
@@ -115,12 +115,12 @@ class ManagementNode:
         self._answers = answers
         self._changed = changed
         self._meter = meter
-        self._operations: Mapping[str, Callable[[Request, Map], None]] = {
+        self._operations: Mapping[str, Callable[[NodeRequest, Map], None]] = {
             "schedule-message": self._schedule,
             "cancel-scheduled-message": self._cancel,
         }
 
-    def handle(self, request: Request) -> None:
+    def handle(self, request: NodeRequest) -> None:
         """Carry out a request."""
         name = _operation(request)
         operation = self._operations.get(name)
@@ -145,12 +145,12 @@ class ManagementNode:
 
     # --- answering -----------------------------------------------------------------------------------------------
 
-    def _answer(self, request: Request, body: Map | None = None, code: int = OK) -> None:
+    def _answer(self, request: NodeRequest, body: Map | None = None, code: int = OK) -> None:
         self._count(request, None)
         properties = {"statusCode": status(code), "statusDescription": "OK"}
         self._answers.send(request, properties, {} if body is None else body)
 
-    def _refuse(self, request: Request, refused: RefusedError) -> None:
+    def _refuse(self, request: NodeRequest, refused: RefusedError) -> None:
         self._count(request, refused)
         code = STATUS.get(refused.condition, BAD_REQUEST)
         properties: dict[str, Any] = {
@@ -160,13 +160,13 @@ class ManagementNode:
         }
         self._answers.send(request, properties, None)
 
-    def _count(self, request: Request, refused: RefusedError | None) -> None:
+    def _count(self, request: NodeRequest, refused: RefusedError | None) -> None:
         name, sizes = _operation(request), request.sizes
         if name == "update-disposition":
             name = str(_body(request).get("disposition-status"))
         self._meter[_KINDS.get(name, Kind.MANAGEMENT)].ended(refused, charged(sizes), len(sizes), sum(sizes))
 
-    def _when_durable(self, request: Request, body: Map | None = None) -> Answer:
+    def _when_durable(self, request: NodeRequest, body: Map | None = None) -> Answer:
         def answer(refused: RefusedError | None) -> None:
             if refused is None:
                 self._answer(request, body)
@@ -182,7 +182,7 @@ class ManagementNode:
 
     # --- the operations ------------------------------------------------------------------------------------------
 
-    def _schedule(self, request: Request, body: Map) -> None:
+    def _schedule(self, request: NodeRequest, body: Map) -> None:
         messages = [read_incoming(bytes(entry["message"])) for entry in _listed(body, "messages")]
         request.sizes = [len(message.payload) for message in messages if not message.is_ping]  # G3
         answered: Map = {}
@@ -190,7 +190,7 @@ class ManagementNode:
         numbers = entity.send(messages, self._now, self._when_durable(request, answered))
         answered["sequence-numbers"] = Array(LONG, numbers)
 
-    def _cancel(self, request: Request, body: Map) -> None:
+    def _cancel(self, request: NodeRequest, body: Map) -> None:
         numbers = _sequence_numbers(body, MOST_LISTED)
         self._entity.cancel_scheduled(numbers, self._now, self._when_durable(request))
 
@@ -229,7 +229,7 @@ class QueueManagementNode(ManagementNode):
             raise session_not_supported(self._queue.path)
         return self._node.sessions
 
-    def _peek(self, request: Request, body: Map) -> None:
+    def _peek(self, request: NodeRequest, body: Map) -> None:
         first = max(0, _number(body["from-sequence-number"], "from-sequence-number", least=-_SEQUENCE_MAX))
         most = _number(body["message-count"], "message-count", least=1, most=_INT_MAX)
         found = self._peeked(first, min(most, MOST_PEEKED), body.get("session-id"))
@@ -253,23 +253,23 @@ class QueueManagementNode(ManagementNode):
             first = some[-1].sequence + 1
         return found
 
-    def _renew(self, request: Request, body: Map) -> None:
+    def _renew(self, request: NodeRequest, body: Map) -> None:
         tokens = [_token(token) for token in _listed(body, "lock-tokens")]
         ends = [Timestamp(self._queue.renew(token, self._now)) for token in tokens]
         self._answer(request, {"expirations": Array(TIMESTAMP, ends)})
 
-    def _renew_session(self, request: Request, body: Map) -> None:
+    def _renew_session(self, request: NodeRequest, body: Map) -> None:
         self._answer(request, {"expiration": Timestamp(self._sessions.renew(body["session-id"], self._now))})
 
-    def _get_state(self, request: Request, body: Map) -> None:
+    def _get_state(self, request: NodeRequest, body: Map) -> None:
         self._answer(request, {"session-state": self._sessions.state(body["session-id"], self._now)})
 
-    def _set_state(self, request: Request, body: Map) -> None:
+    def _set_state(self, request: NodeRequest, body: Map) -> None:
         state = body.get("session-state")
         state = None if state is None else bytes(state)
         self._sessions.set_state(body["session-id"], state, self._now, self._when_durable(request))
 
-    def _list_sessions(self, request: Request, body: Map) -> None:
+    def _list_sessions(self, request: NodeRequest, body: Map) -> None:
         skip = _number(body.get("skip") or 0, "skip", most=_INT_MAX)
         top = min(_number(body.get("top") or 100, "top", most=_INT_MAX), MOST_LISTED)
         since = body.get("last-updated-time")
@@ -277,7 +277,7 @@ class QueueManagementNode(ManagementNode):
         answer = {"skip": status(skip + len(names)), "sessions-ids": Array(STRING, names)}
         self._answer(request, answer if names else None, OK if names else NO_CONTENT)
 
-    def _receive_deferred(self, request: Request, body: Map) -> None:
+    def _receive_deferred(self, request: NodeRequest, body: Map) -> None:
         numbers = _sequence_numbers(body, MOST_RECEIVED)
         deletes = int(body["receiver-settle-mode"]) == _DELETES
         if self._node.sessions is not None:
@@ -286,7 +286,7 @@ class QueueManagementNode(ManagementNode):
         request.sizes = [len(held.payload) for held in found]
         self._answer(request, {"messages": [_deferred(held) for held in found]})
 
-    def _update_disposition(self, request: Request, body: Map) -> None:
+    def _update_disposition(self, request: NodeRequest, body: Map) -> None:
         tokens = [_token(token) for token in _listed(body, "lock-tokens", least=1)]
         request.sizes = [0] * len(tokens)
         outcome = str(body["disposition-status"])
@@ -329,11 +329,11 @@ class QueueManagementNode(ManagementNode):
                 raise bad_argument(f"The disposition '{outcome}' is not supported.")
 
 
-def _operation(request: Request) -> str:
+def _operation(request: NodeRequest) -> str:
     return str(request.application_properties.get("operation", "")).removeprefix(VENDOR)
 
 
-def _body(request: Request) -> Map:
+def _body(request: NodeRequest) -> Map:
     value = request.body
     return cast("Map", value) if isinstance(value, dict) else {}
 

@@ -18,7 +18,7 @@ from pairbus.amqp.performatives import (
 )
 from pairbus.amqp.types import Described, Symbol
 from pairbus.broker.entities.message import DEAD_LETTER_DESCRIPTION, DEAD_LETTER_REASON, outgoing, outgoing_parts
-from pairbus.broker.entities.sessions import Session
+from pairbus.broker.entities.sessions import LockedSession
 from pairbus.broker.faults.board import FaultKind
 from pairbus.broker.meter.metering import Counter, LinkMeter, Polls, charged
 from pairbus.broker.namespace.namespace import Namespace, QueueNode
@@ -55,7 +55,7 @@ class ReceivingNode:
     def __init__(
         self, namespace: Namespace, node: QueueNode, link: SenderLink, changed: Changed, meter: LinkMeter
     ) -> None:
-        self.session: Session | None = None
+        self.session: LockedSession | None = None
         self._namespace = namespace
         self._node = node
         self._link = link
@@ -95,7 +95,7 @@ class ReceivingNode:
         until = now + (int(wait) if isinstance(wait, int) else DEFAULT_WAIT)
         self._node.consumers.wait_for_session(self, until)
 
-    def accepted(self, session: Session) -> None:
+    def accepted(self, session: LockedSession) -> None:
         """Begin with a session; the answer names it and tells until when it is locked."""
         self.session = session
         source = self._source if isinstance(self._source, Source) else Source()

@@ -19,7 +19,7 @@ WAITING_BYTES: Final = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class Request:
+class NodeRequest:
     """What a client asks for."""
 
     message: Message
@@ -59,7 +59,7 @@ class Answers:
         self.links = {address: each for address, each in self.links.items() if each is not link}
         self.waiting = [entry for entry in self.waiting if entry[0] is not link]
 
-    def send(self, request: Request, application_properties: dict[str, Any], body: Value) -> None:
+    def send(self, request: NodeRequest, application_properties: dict[str, Any], body: Value) -> None:
         """Answer a request, now or when the client takes answers."""
         link = self.links.get(request.reply_to or "") or next(iter(self.links.values()), None)
         if link is None or len(self.waiting) >= WAITING:
@@ -89,7 +89,7 @@ class Answers:
 class RequestsNode:
     """Takes requests and hands them to ``handle``."""
 
-    def __init__(self, link: ReceiverLink, handle: Callable[[Request], None]) -> None:
+    def __init__(self, link: ReceiverLink, handle: Callable[[NodeRequest], None]) -> None:
         self._link = link
         self._handle = handle
 
@@ -110,7 +110,7 @@ class RequestsNode:
             self._link.grant(CREDIT)
         message = Message(delivery.payload)
         properties = message.properties() or Properties()
-        self._handle(Request(message, properties, message.application_properties(), properties.reply_to))
+        self._handle(NodeRequest(message, properties, message.application_properties(), properties.reply_to))
 
     def detached(self) -> None:
         """End."""

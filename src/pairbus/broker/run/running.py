@@ -14,7 +14,7 @@ from pairbus.broker.access.policies import ROOT, Policies, find
 from pairbus.broker.config.options import BrokerConfig, NamespaceConfig
 from pairbus.broker.config.topic_documents import SubscriptionConfig, TopicConfig
 from pairbus.broker.faults.board import Fault
-from pairbus.broker.faults.script import Order, Scene, read_order
+from pairbus.broker.faults.script import Order, TimedOrder, read_order
 from pairbus.broker.listen.server import NamespaceServer
 from pairbus.broker.listen.web import Admit, Handler, Request, when_asked
 from pairbus.broker.meter.watching import metered, watch
@@ -73,7 +73,7 @@ class Broker:
         self._tls: Tls | None = None
         self._access_clock = access_clock or _now
         self._keyrings: dict[str, Keyring] = {}
-        self._scenes: list[asyncio.TimerHandle] = []
+        self._timers: list[asyncio.TimerHandle] = []
         self._ledger: LedgerFile | None = None
         self._gathering: asyncio.TimerHandle | None = None
 
@@ -184,9 +184,9 @@ class Broker:
         ):
             raise OptionError("where", f"{order.namespace}/{order.entity}", "an entity that there is")
         if order.kind is None:
-            cleared = server.switchboard.clear(entity=order.entity)
+            cleared = server.injector.clear(entity=order.entity)
         else:
-            server.switchboard.begin(order.fault(self._clock()))
+            server.injector.begin(order.fault(self._clock()))
             cleared = 0
         server.changed()
         return cleared
@@ -195,12 +195,12 @@ class Broker:
         """Which faults are switched on, by namespace."""
         return {name: list(server.namespace.faults) for name, server in self._servers.items()}
 
-    def play(self, scenes: Iterable[Scene]) -> None:
+    def play(self, timed_orders: Iterable[TimedOrder]) -> None:
         """Switch faults on and off as a script has it, from now on."""
         loop = asyncio.get_running_loop()
-        for scene in scenes:
-            self._named(scene.order.namespace)
-            self._scenes.append(loop.call_later(scene.at / 1000, self.order, scene.order))
+        for timed in timed_orders:
+            self._named(timed.order.namespace)
+            self._timers.append(loop.call_later(timed.at / 1000, self.order, timed.order))
 
     def _named(self, namespace: str) -> NamespaceServer:
         for name, server in self._servers.items():
@@ -240,8 +240,8 @@ class Broker:
 
     async def stop(self) -> None:
         """Tell the clients, make everything durable, and end."""
-        for scene in self._scenes:
-            scene.cancel()
+        for timer in self._timers:
+            timer.cancel()
         if self._gathering is not None:
             self._gathering.cancel()
         for server in self._servers.values():

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests.unit.broker.entities.conftest import DEAD, QUEUE, World, message, name_of
 
 from pairbus.broker.entities.message import Held, Incoming
-from pairbus.broker.entities.sessions import Session
+from pairbus.broker.entities.sessions import LockedSession
 from pairbus.broker.refusals import RefusedError
 from pairbus.broker.store.base import RowState, sequence_of
 
@@ -303,7 +303,7 @@ class WithSessions(Comparison):
 
     def __init__(self) -> None:
         super().__init__()
-        self.had: dict[str, Session] = {}
+        self.had: dict[str, LockedSession] = {}
         self.direct()
 
     def direct(self) -> None:

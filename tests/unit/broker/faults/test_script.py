@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pairbus.broker.faults.board import FaultKind
-from pairbus.broker.faults.script import Order, Scene, read_duration, read_order, read_script
+from pairbus.broker.faults.script import Order, TimedOrder, read_duration, read_order, read_script
 from pairbus.errors import OptionError
 
 
@@ -46,8 +46,8 @@ def test_a_script_is_read_in_the_order_of_time(tmp_path: Path) -> None:
     file = tmp_path / "outage.yaml"
     file.write_text("- {at: 1m, where: contoso, fault: clear}\n- {where: contoso, fault: cut}\n")
     assert read_script(file) == [
-        Scene(0, Order("contoso", None, FaultKind.CUT)),
-        Scene(60_000, Order("contoso", None, None)),
+        TimedOrder(0, Order("contoso", None, FaultKind.CUT)),
+        TimedOrder(60_000, Order("contoso", None, None)),
     ]
 
 

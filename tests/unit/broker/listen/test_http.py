@@ -13,10 +13,10 @@ import h11
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.broker.listen.wire import Wire, a_room, turns
+from tests.unit.broker.listen.wire import Wire, no_clients, turns
 
 from pairbus.broker.listen.http import MAX_HEAD, HttpConnection, Upgrade
-from pairbus.broker.listen.waiting import Ticket, WaitingRoom
+from pairbus.broker.listen.pending import PendingClient, PendingClients
 from pairbus.broker.listen.web import Admit, Request, Response, Routes, no_bodies
 
 LIMIT = 1000
@@ -34,15 +34,15 @@ class Peer:
     def __init__(
         self,
         handler: Callable[[Request], Awaitable[Response]] = echo,
-        room: WaitingRoom | None = None,
+        pending: PendingClients | None = None,
         admits: Admit = lambda _request: True,
     ) -> None:
-        self.room = room or a_room()
+        self.pending = pending or no_clients()
         self.wire = Wire()
         self.ended = 0
-        ticket = self.room.enter(self.wire.abort)
+        pending_client = self.pending.enter(self.wire.abort)
         self.http = HttpConnection(
-            handler, self.room, ticket, admits=admits, upgrade=self.no, ended=self.end, max_body=LIMIT
+            handler, self.pending, pending_client, admits=admits, upgrade=self.no, ended=self.end, max_body=LIMIT
         )
         self.http.connection_made(self.wire)
 
@@ -113,7 +113,7 @@ def test_keep_alive_pipelining_and_head_in_pieces_of_any_size() -> None:
                 (200, "POST /d [('q', '1')] 3"),
             ]
             assert not peer.wire.is_closing()
-            assert len(peer.room) == 1
+            assert len(peer.pending) == 1
 
     play(scenario)
 
@@ -146,7 +146,7 @@ def test_what_is_no_good_request_is_answered_so_and_is_the_last(said: bytes, sta
         assert answered == status, text
         assert text.endswith(".\n")
         assert peer.wire.half_closed, "it is read on until the client has seen the answer"
-        assert len(peer.room) == 1, "but not for ever"
+        assert len(peer.pending) == 1, "but not for ever"
         assert not peer.http.eof_received(), "and no more once the client is done"
 
     play(scenario)
@@ -266,7 +266,7 @@ def test_a_slow_client_is_cut(said: bytes, answer: bytes) -> None:
     async def scenario() -> None:
         peer = Peer()
         await peer.say(*([said] if said else []))
-        assert peer.room.cut_longest()
+        assert peer.pending.cut_longest()
         assert peer.wire.is_closing()
         assert peer.wire.written.startswith(answer)
         assert bool(peer.wire.written) == bool(answer)
@@ -280,7 +280,7 @@ def test_a_client_that_does_not_take_its_answer_is_cut() -> None:
         await peer.say(b"GET / HTTP/1.0\r\n\r\n")
         peer.wire.untaken = 10
         assert peer.wire.closed
-        peer.room.cut_longest()
+        peer.pending.cut_longest()
         assert peer.wire.aborted
 
     play(scenario)
@@ -311,7 +311,7 @@ def test_a_client_that_goes_while_it_is_answered_harms_nobody() -> None:
         await turns()
         assert peer.ended == 1
         assert not peer.wire.written
-        assert len(peer.room) == 0
+        assert len(peer.pending) == 0
 
     play(scenario)
 
@@ -324,8 +324,8 @@ def test_a_client_that_resets_as_soon_as_it_is_answered_harms_nobody() -> None:
             client = socket.create_connection(listener.getsockname())
             accepted, _ = listener.accept()
 
-        class Room(WaitingRoom):
-            def enter(self, cut: Callable[[], object]) -> Ticket:
+        class Room(PendingClients):
+            def enter(self, cut: Callable[[], object]) -> PendingClient:
                 assert client.recv(12) == b"HTTP/1.1 401"
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 client.close()
@@ -338,7 +338,7 @@ def test_a_client_that_resets_as_soon_as_it_is_answered_harms_nobody() -> None:
         http = HttpConnection(
             refuse,
             Room(loop),
-            a_room().enter(lambda: None),
+            no_clients().enter(lambda: None),
             admits=no_bodies,
             upgrade=Peer.no,
             ended=lambda _connection: gone.set(),
@@ -404,11 +404,11 @@ def test_no_bytes_crash_it_hang_it_or_make_it_grow(parts: list[bytes], size: int
         assert len(kept) <= MAX_HEAD + size
         peer.http.eof_received()
         await turns(100)
-        peer.room.close()
+        peer.pending.close()
         await turns()
         assert peer.wire.is_closing()
         peer.http.connection_lost(None)
-        assert (peer.ended, len(peer.room)) == (1, 0)
+        assert (peer.ended, len(peer.pending)) == (1, 0)
 
     play(scenario)
 
@@ -439,8 +439,8 @@ def test_a_body_that_is_not_admitted_is_not_kept_and_its_sender_is_answered_by_i
             await peer.say(b"x" * 1000)
         assert len(peer.wire.written) == written
         assert kept_by(peer.http) < 10_000
-        assert len(peer.room) == 1  # it has its time to go
-        peer.room.close()
+        assert len(peer.pending) == 1  # it has its time to go
+        peer.pending.close()
         assert peer.wire.aborted
 
     play(scenario)

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.broker.listen.wire import turns
 
 from pairbus.broker.listen.certificates import own_certificate, server_context
-from pairbus.broker.listen.port import Door
+from pairbus.broker.listen.port import PortListener
 from pairbus.broker.listen.web import Request, Response
 
 SOON = 5.0
@@ -49,17 +49,17 @@ async def hello(request: Request) -> Response:
 
 
 @asynccontextmanager
-async def a_door(
-    *, patience: float = 60.0, seats: int = 100, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
-) -> AsyncGenerator[tuple[Door, int]]:
+async def a_listener(
+    *, patience: float = 60.0, limit: int = 100, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1"
+) -> AsyncGenerator[tuple[PortListener, int]]:
     loop = asyncio.get_running_loop()
-    door = Door(loop, Amqp, hello, patience=patience, seats=seats, tls=tls)
+    listener = PortListener(loop, Amqp, hello, patience=patience, limit=limit, tls=tls)
     async with asyncio.timeout(30):
-        port = await door.open(host, 0)
+        port = await listener.open(host, 0)
         try:
-            yield door, port
+            yield listener, port
         finally:
-            await door.close(1)
+            await listener.close(1)
 
 
 class Caller:
@@ -100,14 +100,14 @@ def test_the_first_byte_tells_what_is_spoken(
 ) -> None:
     async def scenario() -> None:
         server, client = certificate
-        async with a_door(tls=server) as (door, port):
+        async with a_listener(tls=server) as (listener, port):
             tls = client if secure else None
             amqp = await call(port, b"AMQP", tls)
             assert await amqp.reader.readexactly(9) == b"amqp:AMQP"
-            assert len(door.room) == 1, "it has not opened its connection"
+            assert len(listener.pending) == 1, "it has not opened its connection"
             amqp.writer.write(b"open")
             assert await amqp.reader.readexactly(9) == b"amqp:open"
-            assert len(door.room) == 0
+            assert len(listener.pending) == 0
             http = await call(port, b"GET /here HTTP/1.0\r\n\r\n", tls)
             assert (await http.until_cut()).endswith(b"\r\n\r\n/here")
             for said in (b"\x00\x00", b"\xff", b" GET / HTTP/1.1"):
@@ -130,17 +130,17 @@ def test_who_does_not_go_on_is_cut(
     certificate: tuple[ssl.SSLContext, ssl.SSLContext], said: bytes, answer: bytes
 ) -> None:
     async def scenario() -> None:
-        async with a_door(patience=0.1, tls=certificate[0]) as (door, port):
+        async with a_listener(patience=0.1, tls=certificate[0]) as (listener, port):
             caller = await call(port, said)
             assert (await caller.until_cut()).startswith(answer)
-            assert len(door.room) == 0
+            assert len(listener.pending) == 0
 
     asyncio.run(scenario())
 
 
 def test_who_is_silent_after_the_handshake_is_cut(certificate: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
     async def scenario() -> None:
-        async with a_door(patience=1, tls=certificate[0]) as (_, port):
+        async with a_listener(patience=1, tls=certificate[0]) as (_, port):
             caller = await call(port, tls=certificate[1])
             assert await caller.until_cut() == b""
 
@@ -152,12 +152,12 @@ def test_a_handshake_that_fails_harms_nobody(
     certificate: tuple[ssl.SSLContext, ssl.SSLContext], caplog: pytest.LogCaptureFixture, said: bytes
 ) -> None:
     async def scenario() -> None:
-        async with a_door(tls=certificate[0]) as (door, port):
+        async with a_listener(tls=certificate[0]) as (listener, port):
             caller = await call(port, said)
             if caller.writer.can_write_eof():
                 caller.writer.write_eof()
             await caller.until_cut()
-            while len(door.room):
+            while len(listener.pending):
                 await turns(1)
 
     asyncio.run(scenario())
@@ -166,10 +166,10 @@ def test_a_handshake_that_fails_harms_nobody(
 
 def test_tls_that_is_not_spoken_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        async with a_door() as (door, port):
+        async with a_listener() as (listener, port):
             for _ in range(3):
                 assert await (await call(port, TLS_RECORD)).until_cut() == b""
-            assert len(door.room) == 0
+            assert len(listener.pending) == 0
 
     asyncio.run(scenario())
     assert [record.getMessage() for record in caplog.records if "--tls" in record.getMessage()] == [
@@ -179,12 +179,12 @@ def test_tls_that_is_not_spoken_is_logged_once(caplog: pytest.LogCaptureFixture)
 
 def test_when_too_many_wait_the_longest_is_cut() -> None:
     async def scenario() -> None:
-        async with a_door(seats=3) as (door, port):
+        async with a_listener(limit=3) as (listener, port):
             first, *others = [await call(port) for _ in range(4)]
             assert await first.until_cut() == b""
             others[0].writer.write(b"AMQP open")
             assert await others[0].reader.readexactly(14) == b"amqp:AMQP open"
-            assert len(door.room) == 2
+            assert len(listener.pending) == 2
             for other in others:
                 other.writer.close()
 
@@ -193,9 +193,9 @@ def test_when_too_many_wait_the_longest_is_cut() -> None:
 
 def test_without_a_file_for_another_connection_the_longest_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
-        async with a_door() as (door, port):
+        async with a_listener() as (listener, port):
             first = await call(port)
-            while not len(door.room):
+            while not len(listener.pending):
                 await turns(1)
             refuse_once(monkeypatch)
             second = await call(port, b"AMQP")
@@ -210,7 +210,7 @@ def test_without_any_file_it_tries_again(monkeypatch: pytest.MonkeyPatch, caplog
     monkeypatch.setattr("pairbus.broker.listen.port._PAUSE", 0.05)
 
     async def scenario() -> None:
-        async with a_door() as (_, port):
+        async with a_listener() as (_, port):
             refuse_once(monkeypatch)
             caller = await call(port, b"AMQP")
             assert await caller.reader.readexactly(9) == b"amqp:AMQP"
@@ -248,21 +248,21 @@ def other_listener(host: str, port: int, *, reuse: bool) -> socket.socket:
 @pytest.mark.parametrize("reuse", [False, True])
 def test_a_door_that_is_shut_keeps_its_port_and_refuses_connections(host: str, *, reuse: bool) -> None:
     async def scenario() -> None:
-        async with a_door(host=host) as (door, port):
+        async with a_listener(host=host) as (listener, port):
             amqp = await call(port, b"AMQP open", host=host)
             assert await amqp.reader.readexactly(14) == b"amqp:AMQP open"
             waiting = await call(port, host=host)
             for _ in range(2):  # an outage may come again
-                door.shut()
+                listener.shut()
                 assert await waiting.until_cut() == b""
                 for _ in range(2):
                     with pytest.raises(ConnectionRefusedError):
                         await call(port, host=host)
                 with pytest.raises(OSError, match="in use"):
                     other_listener(host, port, reuse=reuse).close()
-                door.shut()  # it is already
-                door.unshut()
-                door.unshut()
+                listener.shut()  # it is already
+                listener.unshut()
+                listener.unshut()
                 waiting = await call(port, b"AMQP", host=host)
                 assert await waiting.reader.readexactly(9) == b"amqp:AMQP"
             amqp.writer.write(b"more")
@@ -277,11 +277,11 @@ def test_the_system_gives_the_port_of_a_shut_door_to_no_connection() -> None:
     """With few ports to give, a client's connection would get it sooner or later."""
 
     async def scenario() -> None:
-        async with a_door() as (door, port):
-            door.shut()
+        async with a_listener() as (listener, port):
+            listener.shut()
             with socket.socket() as client, pytest.raises(OSError, match="in use"):
                 client.bind(("127.0.0.1", port))
-            door.unshut()
+            listener.unshut()
             (await call(port)).writer.close()
 
     asyncio.run(scenario())
@@ -298,10 +298,10 @@ def test_a_door_that_cannot_be_opened_again_at_once_is_opened_later(
         raise OSError(errno.EADDRINUSE, "Address already in use")
 
     async def scenario() -> None:
-        async with a_door() as (door, port):
-            door.shut()
+        async with a_listener() as (listener, port):
+            listener.shut()
             monkeypatch.setattr(socket.socket, "listen", refuse)
-            door.unshut()
+            listener.unshut()
             caller = None
             while caller is None:
                 try:
@@ -318,11 +318,11 @@ def test_a_door_that_cannot_be_opened_again_at_once_is_opened_later(
 @pytest.mark.parametrize("is_shut", [False, True])
 def test_a_door_that_is_closed_gives_its_port_up(*, is_shut: bool) -> None:
     async def scenario() -> None:
-        async with a_door() as (door, port):
+        async with a_listener() as (listener, port):
             if is_shut:
-                door.shut()
-            await door.close(1)
-            door.unshut()
+                listener.shut()
+            await listener.close(1)
+            listener.unshut()
             with pytest.raises(ConnectionRefusedError):
                 await call(port)
             other_listener("127.0.0.1", port, reuse=True).close()
@@ -340,11 +340,11 @@ def test_the_end_is_orderly() -> None:
         return Response(HTTPStatus.OK, request.path.encode())
 
     async def scenario() -> None:
-        door = Door(asyncio.get_running_loop(), Amqp, slow)
-        port = await door.open("127.0.0.1", 0)
+        listener = PortListener(asyncio.get_running_loop(), Amqp, slow)
+        port = await listener.open("127.0.0.1", 0)
         waiting, answered = await call(port), await call(port, b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
         await at_work.wait()
-        closing = asyncio.create_task(door.close(SOON))
+        closing = asyncio.create_task(listener.close(SOON))
         assert await waiting.until_cut() == b""
         assert not closing.done()
         go_on.set()
@@ -364,11 +364,11 @@ def test_a_handler_without_end_does_not_keep_the_door_open() -> None:
         return await asyncio.get_running_loop().create_future()
 
     async def scenario() -> None:
-        door = Door(asyncio.get_running_loop(), Amqp, endless)
-        port = await door.open("127.0.0.1", 0)
+        listener = PortListener(asyncio.get_running_loop(), Amqp, endless)
+        port = await listener.open("127.0.0.1", 0)
         caller = await call(port, b"GET /x HTTP/1.1\r\nHost: x\r\n\r\n")
         await at_work.wait()
-        await asyncio.wait_for(door.close(0.05), SOON)
+        await asyncio.wait_for(listener.close(0.05), SOON)
         assert await caller.until_cut() == b""
 
     asyncio.run(scenario())
@@ -376,8 +376,8 @@ def test_a_handler_without_end_does_not_keep_the_door_open() -> None:
 
 def test_a_port_that_is_taken_is_named() -> None:
     async def scenario() -> None:
-        async with a_door() as (_, port):
-            other = Door(asyncio.get_running_loop(), Amqp, hello)
+        async with a_listener() as (_, port):
+            other = PortListener(asyncio.get_running_loop(), Amqp, hello)
             with pytest.raises(OSError, match=rf"(?i)address already in use.*{port}"):
                 await other.open("127.0.0.1", port)
 
@@ -387,7 +387,7 @@ def test_a_port_that_is_taken_is_named() -> None:
 def test_an_address_that_is_not_here_is_named() -> None:
     async def scenario() -> None:
         with pytest.raises(OSError, match=r"(?i)assign requested address.*192.0.2.7"):
-            await Door(asyncio.get_running_loop(), Amqp, hello).open("192.0.2.7", 0)
+            await PortListener(asyncio.get_running_loop(), Amqp, hello).open("192.0.2.7", 0)
 
     asyncio.run(scenario())
 
@@ -395,14 +395,14 @@ def test_an_address_that_is_not_here_is_named() -> None:
 def test_all_addresses_of_a_host_have_the_same_port() -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        door = Door(loop, Amqp, hello)
-        port = await door.open("localhost", 0)
+        listener = PortListener(loop, Amqp, hello)
+        port = await listener.open("localhost", 0)
         for address in {str(each[4][0]) for each in await loop.getaddrinfo("localhost", port)}:
             reader, writer = await asyncio.open_connection(address, port)
             writer.write(b"AMQP")
             assert await reader.readexactly(9) == b"amqp:AMQP"
             writer.close()
-        await door.close(1)
+        await listener.close(1)
 
     asyncio.run(scenario())
 
@@ -417,14 +417,14 @@ def test_what_is_small_is_sent_at_once() -> None:
             sockets.append(transport.get_extra_info("socket"))
 
     async def play() -> None:
-        door = Door(asyncio.get_running_loop(), Listening, hello)
-        port = await door.open("127.0.0.1", 0)
+        listener = PortListener(asyncio.get_running_loop(), Listening, hello)
+        port = await listener.open("127.0.0.1", 0)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"AMQP open")
         assert await reader.read(4) == b"amqp"
         assert sockets[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         writer.close()
         await writer.wait_closed()
-        await door.close(1)
+        await listener.close(1)
 
     asyncio.run(play())

@@ -8,7 +8,7 @@ import h11
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.broker.listen.wire import Wire, a_room
+from tests.unit.broker.listen.wire import Wire, no_clients
 from wsproto import ConnectionType, WSConnection
 from wsproto.connection import Connection
 from wsproto.events import (
@@ -57,7 +57,7 @@ class Peer:
     """A connection that was upgraded, and the client that asked for it."""
 
     def __init__(self, path: str = PATH, subprotocols: tuple[str, ...] = ("AMQPWSB10",), trailing: bytes = b"") -> None:
-        self.room = a_room()
+        self.pending = no_clients()
         self.wire = Wire()
         self.inners: list[Inner] = []
         self.client = WSConnection(ConnectionType.CLIENT)
@@ -65,8 +65,10 @@ class Peer:
         asked.receive_data(self.client.send(Request(host="x", target=path, subprotocols=list(subprotocols))))
         request = asked.next_event()
         assert isinstance(request, h11.Request)
-        ticket = self.room.enter(lambda: None)
-        self.refused = accept_websocket(self.amqp, self.room, self.wire, Upgrade(request, path, ticket, trailing))
+        pending_client = self.pending.enter(lambda: None)
+        self.refused = accept_websocket(
+            self.amqp, self.pending, self.wire, Upgrade(request, path, pending_client, trailing)
+        )
 
     def amqp(self, arrived: Callable[[], None]) -> Inner:
         self.inners.append(Inner(arrived))
@@ -116,9 +118,9 @@ def test_bytes_go_both_ways(offered: tuple[str, ...], chosen: str) -> None:
         peer.transport.write(b"AMQP")
         peer.transport.writelines([b"a", b"b"])
         assert peer.heard() == [Pong(b"there?"), BytesMessage(b"AMQP"), BytesMessage(b"ab")]
-        assert len(peer.room) == 1
+        assert len(peer.pending) == 1
         peer.inner.arrived()
-        assert len(peer.room) == 0, "it waits no more when AMQP is open"
+        assert len(peer.pending) == 0, "it waits no more when AMQP is open"
 
     play(scenario)
 
@@ -152,10 +154,10 @@ def test_who_asks_for_something_else_is_told_so(path: str, offered: tuple[str, .
 
 def test_a_handshake_that_is_none_is_refused() -> None:
     async def scenario() -> None:
-        room, wire = a_room(), Wire()
+        pending, wire = no_clients(), Wire()
         headers = [("host", "x"), ("upgrade", "websocket"), ("connection", "upgrade"), ("sec-websocket-version", "1")]
         request = h11.Request(method="GET", target=PATH, headers=headers)
-        assert accept_websocket(Inner, room, wire, Upgrade(request, PATH, room.enter(wire.abort), b""))
+        assert accept_websocket(Inner, pending, wire, Upgrade(request, PATH, pending.enter(wire.abort), b""))
 
     play(scenario)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from pairbus.broker.listen.waiting import WaitingRoom
+from pairbus.broker.listen.pending import PendingClients
 
 
 class Wire(asyncio.Transport):
@@ -51,8 +51,8 @@ class Wire(asyncio.Transport):
         return not self.paused
 
 
-def a_room(patience: float = 60.0, seats: int = 100) -> WaitingRoom:
-    return WaitingRoom(asyncio.get_running_loop(), patience=patience, seats=seats)
+def no_clients(patience: float = 60.0, limit: int = 100) -> PendingClients:
+    return PendingClients(asyncio.get_running_loop(), patience=patience, limit=limit)
 
 
 async def turns(count: int = 5) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from tests.unit.broker.entities.conftest import LOCK, World, names
 
-from pairbus.broker.entities.sessions import Session
+from pairbus.broker.entities.sessions import LockedSession
 from pairbus.broker.entities.settings import EntityStatus
 from pairbus.broker.nodes.consumers import TURN, Consumers
 from pairbus.broker.refusals import RefusedError, not_found
@@ -15,7 +15,7 @@ class Receiver:
     """Has credit, and takes note of what it gets."""
 
     def __init__(self, scene: "Scene", credit: int = 0) -> None:
-        self.session: Session | None = None
+        self.session: LockedSession | None = None
         self.wants = credit
         self.got: list[str] = []
         self.told: list[str] = []
@@ -32,7 +32,7 @@ class Receiver:
         self.on_give()
         return len(taken)
 
-    def accepted(self, session: Session) -> None:
+    def accepted(self, session: LockedSession) -> None:
         self.session = session
         self.told.append(session.name)
         self._scene.consumers.add(self)

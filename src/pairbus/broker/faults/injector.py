@@ -55,7 +55,7 @@ class Entrance(Protocol):
         ...
 
 
-class Switchboard:
+class FaultInjector:
     """Switches faults on and off."""
 
     def __init__(

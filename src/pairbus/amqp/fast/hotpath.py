@@ -1,9 +1,12 @@
-"""Short cuts for what carries the traffic: transfers, dispositions, flows and the properties of messages.
+"""Fast paths for the frames that carry the traffic: transfers, dispositions, flows, and the properties of messages.
 
-Peers repeat themselves: from one transfer of a link to the next only the delivery's id and tag change. What
-follows them in the frame is looked up whole, as bytes, in a small table of tails that were decoded before; what
-is not there goes the general way, and is remembered if it is short and plain. The readers below take the
-position of the list's constructor, after the descriptor, and accept exactly what the general decoder accepts.
+Peers repeat themselves: from one transfer of a link to the next only the delivery's id and tag change (AMQP 1.0,
+section 2.7.5). What follows them in the frame is looked up whole, as bytes, in a small table of tails that were
+decoded before; what is not there is decoded in the general way, and remembered if it is short and plain.
+
+Skipped: the general decoder's calls per field. That is safe because a reader takes the position of the list's
+constructor, after the descriptor, and accepts exactly what the general decoder accepts. ``python -m bench.amqp_codec``
+measures what a frame costs, beside the codec of the official SDK.
 """
 
 # ruff: noqa: C901, PLR0912, PLR2004 (one pass without calls is the point; constructor bytes are the specification's)
