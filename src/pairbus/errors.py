@@ -4,6 +4,7 @@
 
     PairbusError
     ├── OptionError (ValueError)        an option's value is refused
+    ├── ConnectionStringError           a connection string is missing or cannot be read
     ├── PairingError                    two namespaces cannot be paired
     ├── MessageError (ValueError)       a message cannot be parked
     │   ├── ReservedPropertyError       it uses an application property that is ours (E3)
@@ -59,6 +60,10 @@ class OptionError(PairbusError, ValueError):
         self.value = value
         self.valid = valid
         super().__init__(f"{option}={value!r} is not valid: {valid}")
+
+
+class ConnectionStringError(PairbusError):
+    """A connection string is missing or cannot be read. The text does not show it: it is a secret."""
 
 
 class PairingError(PairbusError):

@@ -6,7 +6,7 @@ import pytest
 
 from pairbus.errors import SparkUnavailableError
 from pairbus.spark.connector.source import ServiceBusDataSource
-from pairbus.spark.platform.session import is_provided, spark_session
+from pairbus.spark.platform.session import session_for_command, spark_session
 from pairbus.spark.platform.version import check_version
 
 LACKING = ("pyspark.sql.streaming.datasource", "pairbus.spark.connector.reader", "pairbus.spark.connector.writer")
@@ -25,8 +25,8 @@ def test_an_older_spark_is_refused_with_the_version_that_is_wanted(
         ServiceBusDataSource({}).streamReader(None)  # type: ignore[arg-type]
     with pytest.raises(SparkUnavailableError, match=refusal):
         spark_session("old")
-    with pytest.raises(SparkUnavailableError, match=refusal):
-        is_provided()
+    with pytest.raises(SparkUnavailableError, match=refusal), session_for_command("old", master="local[1]"):
+        pass
 
 
 @pytest.mark.parametrize("version", ["4.2.0", "4.3.0.dev1", "5.0.0"])

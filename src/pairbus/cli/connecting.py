@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from pairbus.errors import PairbusError
+from pairbus.errors import ConnectionStringError
 
 if TYPE_CHECKING:
     from azure.servicebus.aio import ServiceBusClient
@@ -50,10 +50,6 @@ class Side(enum.Enum):
 
 
 OnOption: TypeAlias = Annotated[Side, typer.Option("--on", help="The namespace in which the entity is.")]
-
-
-class ConnectionStringError(PairbusError):
-    """A connection string is missing or cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +104,12 @@ def optional(side: Side, text: str | None) -> Connection | None:
     """Read the connection string of a namespace, if there is one."""
     if text is None or not text.strip():
         return None
-    from azure.servicebus.aio import ServiceBusClient
+    from pairbus.operate.connection_strings import host_of
 
     # What belongs to one entity opens its sub-queues too, of which the SDK would say that they are others.
     entity = re.search(r"(?i)(?:^|;)\s*EntityPath=([^;]*)", text)
     whole = re.sub(r"(?i)(^|;)\s*EntityPath=[^;]*", r"\1", text.strip())
-    try:
-        host = ServiceBusClient.from_connection_string(whole).fully_qualified_namespace
-    except (ValueError, KeyError, IndexError, AttributeError):
-        raise ConnectionStringError(
-            f"the connection string of the {side.value} cannot be read: copy it whole, as the portal shows it "
-            "(Endpoint=sb://...;SharedAccessKeyName=...;SharedAccessKey=...)"
-        ) from None
-    return Connection(side, host, entity[1] if entity else None, whole)
+    return Connection(side, host_of(whole, side.value), entity[1] if entity else None, whole)
 
 
 def chosen(on: Side, primary: str | None, secondary: str | None) -> Connection:

@@ -1,7 +1,6 @@
 """``pairbus cost``: what a pairing will cost, before there is one."""
 
 import json
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,6 @@ from rich.table import Table
 from pairbus.cli.parsing import duration, size
 from pairbus.cli.terminal import console, line
 from pairbus.core.charging import GB
-from pairbus.errors import OptionError, PricesError
 
 if TYPE_CHECKING:
     from pairbus.core.forecast import Forecast, Scenario
@@ -63,6 +61,7 @@ def cost(
 
     """
     from pairbus.core.forecast import Scenario, forecast
+    from pairbus.operate.prices import read_plan
 
     scenario = Scenario(
         days=days,
@@ -83,20 +82,6 @@ def cost(
         typer.echo(json.dumps(_as_json(scenario, result), indent=2))
     else:
         _print(console(), scenario, result)
-
-
-def read_plan(name: str, file: Path | None) -> "Plan":
-    """Return a plan of a price file, or of the one that comes with pairbus."""
-    from pairbus.core.pricing import parse_prices
-
-    source = file or resources.files("pairbus.core").joinpath("prices.toml")
-    try:
-        plans = parse_prices(source.read_text(encoding="utf-8"))
-    except (PricesError, UnicodeDecodeError) as error:
-        raise PricesError(f"{source}: {error}") from None
-    if name not in plans:
-        raise OptionError("plan", name, "one of " + ", ".join(sorted(plans)))
-    return plans[name]
 
 
 def _included(plan: "Plan") -> str:

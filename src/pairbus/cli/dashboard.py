@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from pairbus.cli.connecting import PrimaryOption, SecondaryOption, Side, optional
-from pairbus.cli.cost import read_plan
 from pairbus.cli.parsing import duration
 from pairbus.cli.terminal import console, line
 from pairbus.extras import require
@@ -60,6 +59,7 @@ def dashboard(
     require("dashboard", "pairbus dashboard")
     from pairbus.dashboard.monitor import Sources
     from pairbus.dashboard.serve import Where, serve
+    from pairbus.operate.prices import read_plan
 
     one, other = optional(Side.PRIMARY, primary), optional(Side.SECONDARY, secondary)
     if ledger is None and one is None and other is None:

@@ -1,83 +1,29 @@
-"""What became of the backlog, as a table and as JSON."""
+"""What became of the backlog, as a table for the terminal."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE
 from rich.table import Table
 
 from pairbus.cli.terminal import visible
-from pairbus.syphon.accounts import Row, oldest_age
 
 if TYPE_CHECKING:
     from pairbus.core.reconciliation import Reconciliation
-    from pairbus.syphon.accounts import Accounts
+    from pairbus.syphon.draining import DrainResult, MessageCounts
 
 
-def as_document(accounts: "Accounts", seconds: float) -> dict[str, Any]:
-    """Return the reconciliation as one JSON object."""
-    lines = accounts.rows()
-    return {
-        **_totals(accounts.total(), seconds),
-        "seconds": round(seconds, 3),
-        "queues": [
-            {"queue": line.queue, "destination": line.destination or None, **_totals(line, seconds)} for line in lines
-        ],
-        "problems": accounts.problems,
-    }
-
-
-def rows(accounts: "Accounts", seconds: float) -> list[dict[str, Any]]:
-    """Return the reconciliation as rows of a table."""
-    at = datetime.now(UTC)
-    return [
-        {
-            "at": at,
-            "queue": line.queue,
-            "destination": line.destination or None,
-            "found": line.found,
-            "delivered": line.counts.delivered,
-            "dead_lettered": _dead(line),
-            "waiting": line.waiting,
-            "duplicates_suspected": line.counts.duplicates_suspected,
-            "oldest_at": line.counts.oldest_at,
-            "seconds": seconds,
-        }
-        for line in accounts.rows()
-    ]
-
-
-def _totals(line: Row, seconds: float) -> dict[str, Any]:
-    counts = line.counts
-    return {
-        "found": line.found,
-        "delivered": counts.delivered,
-        "dead_lettered": counts.dead_lettered.total(),
-        "waiting": sum(line.waiting.values()),
-        "duplicates_suspected": counts.duplicates_suspected,
-        "dead_lettered_by_reason": _dead(line),
-        "waiting_by_reason": line.waiting,
-        "oldest_age_seconds": oldest_age(counts, datetime.now(UTC)),
-        "rate": round(counts.delivered / seconds, 1) if seconds else 0.0,
-    }
-
-
-def _dead(line: Row) -> dict[str, int]:
-    return {reason.value: count for reason, count in line.counts.dead_lettered.items() if count}
-
-
-def reconciliation_table(accounts: "Accounts", seconds: float) -> Table:
+def reconciliation_table(done: "DrainResult") -> Table:
     """Return the reconciliation for the terminal."""
-    lines, total = accounts.rows(), accounts.total()
-    what = f"{total.found:,} messages{_of_queues(line.queue for line in lines)} in {seconds:,.1f} s"
+    what = f"{done.total.found:,} messages{_of_queues(each.queue for each in done.queues)} in {done.seconds:,.1f} s"
     table = Table(title=what, title_justify="left", show_footer=True, box=SIMPLE, padding=(0, 1, 0, 0))
     table.add_column("queue", "total")
     table.add_column("to", overflow="fold")
-    for name, footer in zip(_COLUMNS, _cells(total, seconds), strict=True):
+    for name, footer in zip(_COLUMNS, _cells(done, done.total), strict=True):
         table.add_column(name, footer, justify="right")
-    for line in lines:
-        table.add_row(short(line.queue), visible(line.destination) or "-", *_cells(line, seconds))
+    for counts in done.queues:
+        table.add_row(short(counts.queue), visible(counts.destination or "") or "-", *_cells(done, counts))
     return table
 
 
@@ -94,17 +40,20 @@ def _of_queues(queues: Iterable[str]) -> str:
 _COLUMNS = ("found", "delivered", "dead", "waiting", "twice?", "oldest", "per s")
 
 
-def _cells(line: Row, seconds: float) -> tuple[str, ...]:
-    age = oldest_age(line.counts, datetime.now(UTC))
+def _cells(done: "DrainResult", counts: "MessageCounts") -> tuple[str, ...]:
     return (
-        f"{line.found:,}",
-        f"{line.counts.delivered:,}",
-        _reasons(_dead(line)),
-        _reasons(line.waiting),
-        f"{line.counts.duplicates_suspected:,}",
-        "-" if age is None else duration(age),
-        f"{line.counts.delivered / seconds:,.0f}" if seconds else "-",
+        f"{counts.found:,}",
+        f"{counts.delivered:,}",
+        _reasons(counts.dead_lettered),
+        _reasons(counts.waiting),
+        f"{counts.duplicates_suspected:,}",
+        _age(counts.oldest_at, done.at),
+        f"{counts.delivered / done.seconds:,.0f}" if done.seconds else "-",
     )
+
+
+def _age(oldest_at: datetime | None, now: datetime) -> str:
+    return "-" if oldest_at is None else duration(max(0.0, (now - oldest_at).total_seconds()))
 
 
 def _reasons(counts: Mapping[str, int]) -> str:
@@ -121,16 +70,16 @@ def foreseen_table(foreseen: "Mapping[str, Reconciliation]") -> Table:
     table.add_column("destination", overflow="fold")
     for name in ("deliver", "dead-letter", "oldest"):
         table.add_column(name, justify="right")
+    now = datetime.now(UTC)
     for queue, report in foreseen.items():
         for destination, counts in sorted(report.destinations.items()):
-            age = oldest_age(counts, datetime.now(UTC))
             dead = {reason.value: count for reason, count in counts.dead_lettered.items()}
             table.add_row(
                 short(queue),
                 visible(destination) or "-",
                 f"{counts.delivered:,}",
                 _reasons(dead),
-                "-" if age is None else duration(age),
+                _age(counts.oldest_at, now),
             )
     return table
 

@@ -3,22 +3,22 @@
 import json
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from pairbus.cli.cost import MEANING, read_plan
+from pairbus.cli.cost import MEANING
 from pairbus.cli.running import counted, say_error
 from pairbus.cli.terminal import console, line
 from pairbus.core.charging import GB
 from pairbus.extras import require
 
 if TYPE_CHECKING:
+    from pairbus.spark.report.job import LedgerReport
     from pairbus.spark.report.summary import Facts
 
 SHOWN = 10
@@ -71,7 +71,8 @@ def report(
 
     """
     require("spark", "pairbus report")
-    from pairbus.spark.platform.session import is_local, spark_session
+    from pairbus.operate.prices import read_plan
+    from pairbus.spark.platform.session import is_local, session_for_command
 
     names = dict(_alias(each) for each in alias or ())
     chosen = read_plan(plan, prices)
@@ -87,48 +88,36 @@ def report(
         settings = {"spark.driver.memory": memory}
         if is_local(master):
             settings["spark.sql.shuffle.partitions"] = "8"
-        spark = spark_session("pairbus report", master=master, brief=are_small(ledgers), settings=settings)
-        from pairbus.spark.platform.files import Files
-        from pairbus.spark.report.page import render
-        from pairbus.spark.report.summary import as_json as plain
-        from pairbus.spark.report.summary import gather
-        from pairbus.spark.tables.ledger_tables import Settings, Tables
+        with session_for_command("pairbus report", master=master, brief=are_small(ledgers), settings=settings) as spark:
+            from pairbus.spark.report.job import make_report
 
-        try:
-            tables = Tables(spark, out, Settings(chosen, names))
-            with tables.lock():
-                read = tables.update(ledgers, step)
-                step("page")
-                facts = gather(tables, chosen)
-                page = f"{out.rstrip('/')}/report.html"
-                Files(spark).write(page, render(facts, datetime.now(UTC)))
-        finally:
-            spark.stop()
+            made = make_report(spark, ledgers, out, plan=chosen, aliases=names, step=step)
     seconds = time.monotonic() - began
     if as_json:
-        typer.echo(
-            json.dumps(
-                {
-                    **plain(facts),
-                    "files_read": read,
-                    "set_aside": tables.set_aside,
-                    "report": page,
-                    "seconds": round(seconds, 1),
-                },
-                indent=2,
-            )
-        )
+        typer.echo(json.dumps(_document(made, seconds), indent=2))
     else:
-        _print(console(), facts)
-        told = f"{read} ledger files read, {facts.records:,} records in the tables, {seconds:.0f} s. "
-        console().print(line(told, (f"The page: {page}", "bold")), soft_wrap=True)
-    for file, reason in tables.set_aside.items():
+        _print(console(), made.facts)
+        told = f"{made.files_read} ledger files read, {made.facts.records:,} records in the tables, {seconds:.0f} s. "
+        console().print(line(told, (f"The page: {made.page}", "bold")), soft_wrap=True)
+    for file, reason in made.set_aside.items():
         say_error(f"{file} was set aside, since it cannot be read: {reason}")
-    for file, count in facts.newer.items():
+    for file, count in made.facts.newer.items():
         records = counted(count, "record")
         say_error(f"{file}: {records} of a newer pairbus cannot be read and not counted; update this one")
-    if tables.set_aside or facts.newer:
+    if made.set_aside or made.facts.newer:
         raise typer.Exit(1)
+
+
+def _document(made: "LedgerReport", seconds: float) -> dict[str, Any]:
+    from pairbus.spark.report.summary import as_json
+
+    return {
+        **as_json(made.facts),
+        "files_read": made.files_read,
+        "set_aside": dict(made.set_aside),
+        "report": made.page,
+        "seconds": round(seconds, 1),
+    }
 
 
 def are_small(ledgers: Sequence[str]) -> bool:

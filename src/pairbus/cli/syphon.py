@@ -5,14 +5,12 @@ import contextlib
 import enum
 import json
 import signal
-import time
-from collections.abc import AsyncGenerator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from pairbus.cli.connecting import PrimaryOption, SecondaryOption, Side, connection
 from pairbus.cli.running import is_of_output
@@ -21,10 +19,13 @@ from pairbus.errors import OptionError, PairbusError
 from pairbus.extras import require
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pairbus.cli.progress import ProgressDisplay
     from pairbus.core.options import TransportName
     from pairbus.core.reconciliation import Reconciliation
     from pairbus.syphon.accounts import Accounts
-    from pairbus.syphon.rounds import Engine
+    from pairbus.syphon.draining import DrainResult
     from pairbus.syphon.survey import Depths
 
 LEFT_BEHIND = 1
@@ -123,7 +124,7 @@ def syphon(
         as_json=as_json,
     )
     try:
-        code = asyncio.run(_look(wanted) if dry_run else _drain(wanted))
+        code = asyncio.run(_look(wanted)) if dry_run else _drain(wanted)
     except PairbusError:
         raise
     except Exception as error:
@@ -177,84 +178,72 @@ def _foreseen(foreseen: "dict[str, Reconciliation]") -> dict[str, Any]:
     }
 
 
-async def _drain(wanted: Wanted) -> int:
-    from pairbus.cli.progress import Progress
-    from pairbus.cli.reconciliation import as_document, reconciliation_table
-    from pairbus.instrument.ledger import LedgerFile
-    from pairbus.syphon.accounts import Accounts
-    from pairbus.syphon.rounds import Drain
+def _drain(wanted: Wanted) -> int:
+    from pairbus.cli.progress import ProgressDisplay
+    from pairbus.cli.reconciliation import reconciliation_table
 
-    ledger = None if wanted.ledger is None else LedgerFile(wanted.ledger)
-    accounts = Accounts(ledger)
-    stop = asyncio.Event()
     terminal = console(stderr=True)
-    try:
-        async with _engine(wanted, accounts, terminal) as engine:
-            _stop_on_signals(stop)
-            began = time.monotonic()
-            drain = Drain(_depths(wanted), engine, accounts, stop=stop, metered=ledger is not None)
-            async with Progress(terminal, drain, accounts):
-                await (drain.once() if wanted.once else drain.keep())
-            seconds = time.monotonic() - began
-            if wanted.table is not None:
-                await asyncio.to_thread(_write_table, wanted.table, accounts, seconds)
-    finally:
-        if ledger is not None:
-            await asyncio.to_thread(ledger.close)
+    with contextlib.ExitStack() as stack:
+        if wanted.engine is EngineName.LOCAL:
+            carry = _here(wanted)
+        else:
+            from pairbus.spark.platform.session import session_for_command
+
+            with terminal.status("Starting Spark ..."):
+                spark = stack.enter_context(
+                    session_for_command("pairbus syphon", master=wanted.master, ui=wanted.ui, brief=True)
+                )
+            if wanted.ui:
+                terminal.print(f"Spark's web page: {spark.sparkContext.uiWebUrl}")
+            carry = _on_spark(wanted, spark)
+        _interrupt_on_signals()
+        with ProgressDisplay(terminal) as display:
+            done = carry(display)
     if wanted.as_json:
-        typer.echo(json.dumps(as_document(accounts, seconds), indent=2))
+        typer.echo(json.dumps(done.to_document(), indent=2))
     else:
-        console().print(reconciliation_table(accounts, seconds))
-    for queue, problem in accounts.problems.items():
+        console().print(reconciliation_table(done))
+    for queue, problem in done.problems.items():
         terminal.print(line((f"{queue} cannot be received from:", "bold red"), f" {problem}"))
-    total = accounts.total()
-    is_left = bool(total.waiting) or bool(accounts.problems)
-    return LEFT_BEHIND if wanted.once and is_left else 0
+    return LEFT_BEHIND if wanted.once and not done.is_complete else 0
 
 
-@contextlib.asynccontextmanager
-async def _engine(wanted: Wanted, accounts: "Accounts", terminal: Console) -> "AsyncGenerator[Engine]":
-    if wanted.engine is EngineName.LOCAL:
-        from pairbus.syphon.rounds import LocalEngine
+def _on_spark(wanted: Wanted, spark: "SparkSession") -> "Callable[[ProgressDisplay], DrainResult]":
+    from pairbus.spark.syphon.drain import drain
 
-        yield LocalEngine(wanted.primary, wanted.secondary, accounts, wanted.transport)
-        return
-    from pairbus.spark.platform.session import is_provided, spark_session
-
-    with terminal.status("Starting Spark ..."):
-        provided = await asyncio.to_thread(is_provided)
-        spark = await asyncio.to_thread(spark_session, "pairbus syphon", master=wanted.master, ui=wanted.ui, brief=True)
-    try:
-        from pairbus.spark.syphon.desk import Desk
-        from pairbus.spark.syphon.job import SparkEngine
-
-        if wanted.ui:
-            terminal.print(f"Spark's web page: {spark.sparkContext.uiWebUrl}")
-        host = spark.conf.get("spark.driver.host") or "127.0.0.1"
-        bind = spark.conf.get("spark.driver.bindAddress", host) or host
-        async with Desk(accounts, bind=bind, host=host) as desk:
-            yield SparkEngine(spark, desk, wanted.primary, wanted.secondary, transport=wanted.transport)
-    finally:
-        if not provided:
-            await asyncio.to_thread(spark.stop)
+    return lambda display: drain(
+        spark,
+        wanted.primary,
+        wanted.secondary,
+        backlog_queues=wanted.backlog_queues,
+        transport=wanted.transport,
+        once=wanted.once,
+        ledger=wanted.ledger,
+        table=wanted.table,
+        progress=display,
+    )
 
 
-def _stop_on_signals(stop: asyncio.Event) -> None:
+def _here(wanted: Wanted) -> "Callable[[ProgressDisplay], DrainResult]":
+    from pairbus.syphon.draining import drain_backlog, run_in_thread
+    from pairbus.syphon.rounds import LocalEngine
+
+    def engine(accounts: "Accounts") -> contextlib.nullcontext[LocalEngine]:
+        return contextlib.nullcontext(LocalEngine(wanted.primary, wanted.secondary, accounts, wanted.transport))
+
+    return lambda display: run_in_thread(
+        lambda stop: drain_backlog(
+            engine, _depths(wanted), stop=stop, once=wanted.once, ledger=wanted.ledger, progress=display
+        )
+    )
+
+
+def _interrupt_on_signals() -> None:
     """End in order at the first signal; at the second, at once: nothing is lost then either."""
-    loop = asyncio.get_running_loop()
 
-    def first(number: int) -> None:
-        stop.set()
-        loop.remove_signal_handler(number)
+    def first(number: int, _frame: object) -> None:
         signal.signal(number, signal.SIG_DFL)
+        raise KeyboardInterrupt
 
     for each in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(each, first, each)
-
-
-def _write_table(table: str, accounts: "Accounts", seconds: float) -> None:
-    from pairbus.cli.reconciliation import rows
-    from pairbus.spark.platform.session import spark_session
-    from pairbus.spark.syphon.reconciliation import append
-
-    append(spark_session("pairbus syphon"), table, rows(accounts, seconds))
+        signal.signal(each, first)

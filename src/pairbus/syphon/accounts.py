@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Protocol, Self
 
 from pairbus.core.ledger import Record
@@ -183,8 +182,3 @@ def total_of(rows: Iterable[Row]) -> Row:
         total.counts.add(row.counts)
         total.elsewhere += row.elsewhere
     return total
-
-
-def oldest_age(counts: Counts, now: datetime) -> float | None:
-    """Return how many seconds ago the oldest message was parked."""
-    return None if counts.oldest_at is None else max(0.0, (now - counts.oldest_at).total_seconds())

@@ -12,6 +12,7 @@ from pairbus.errors import (
     BacklogUnavailableError,
     CancelUnavailableError,
     ColumnError,
+    ConnectionStringError,
     DocumentError,
     FactoryClosedError,
     FactoryEndedError,
@@ -38,6 +39,7 @@ FULL = OSError("full")
 BASES = {
     PairbusError: (Exception,),
     OptionError: (PairbusError, ValueError),
+    ConnectionStringError: (PairbusError,),
     PairingError: (PairbusError,),
     MessageError: (PairbusError, ValueError),
     ReservedPropertyError: (MessageError,),

@@ -36,9 +36,9 @@ class Files:
     """What the pipeline does with files, beyond reading and writing tables."""
 
     def __init__(self, spark: SparkSession) -> None:
-        context: Any = spark.sparkContext
-        self._hadoop: Any = context._jvm.org.apache.hadoop.fs  # noqa: SLF001 (PySpark has no other way to files)
-        self._configuration: Any = context._jsc.hadoopConfiguration()  # noqa: SLF001
+        session: Any = spark
+        self._hadoop: Any = session._jvm.org.apache.hadoop.fs  # noqa: SLF001 (PySpark has no other way to files)
+        self._configuration: Any = session._jsparkSession.sessionState().newHadoopConf()  # noqa: SLF001
 
     def ledgers(self, paths: Iterable[str]) -> list[LedgerPath]:
         """Return the files that paths name: a file, a directory with ledger files, or a pattern.

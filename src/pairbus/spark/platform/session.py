@@ -97,12 +97,24 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
-def is_provided() -> bool:
-    """Tell whether Spark is there already, after ``spark-submit`` or as a session: then it is not ours to stop."""
+@contextlib.contextmanager
+def session_for_command(
+    app_name: str, *, master: str, ui: bool = False, brief: bool = False, settings: Mapping[str, str] | None = None
+) -> Generator["SparkSession"]:
+    """Give :func:`spark_session`, and stop it afterwards if it was made for this.
+
+    One that was there already, and the Spark of ``spark-submit``, belong to somebody else.
+    """
     _check_installed()
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    return _is_submitted() or SparkSession.getActiveSession() is not None
+    is_provided = _is_submitted() or SparkSession.getActiveSession() is not None
+    spark = spark_session(app_name, master=master, ui=ui, brief=brief, settings=settings)
+    try:
+        yield spark
+    finally:
+        if not is_provided:
+            spark.stop()
 
 
 def _is_submitted() -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from math import ceil
 from typing import Any, Final
 
@@ -168,10 +168,10 @@ def _curve(tables: Tables, outage: Mapping[str, Any], days: Sequence[date]) -> C
     client = F.col("metered_by") == MeteredBy.CLIENT.value
     later = [day for day in days if day >= outage["began"].date() - timedelta(days=1)]
     silver = tables.read(SILVER, later).where(mine & client)
-    extent = silver.agg(F.min("at"), F.max("at")).collect()[0]
-    first, seconds, count = _window(outage, (extent[0], extent[1]))
+    extent = _rows(silver.agg(F.min("at").alias("first"), F.max("at").alias("last")))[0]
+    first, seconds, count = _window(outage, (extent["first"], extent["last"]))
     before = [day for day in days if day < later[0]][-1:]
-    offset = F.unix_micros("at") - F.unix_micros(F.lit(first))
+    offset = F.unix_micros("at") - F.unix_micros(F.lit(first.replace(tzinfo=UTC)))
     span = F.greatest(F.lit(-1), F.floor(offset / (seconds * 1_000_000))).alias("span")
     sent = (F.col("stage") == Stage.DIRECT.value) & F.col("kind").isin(Kind.SEND.value, Kind.SCHEDULE.value)
     straight = silver.where(sent & (F.col("outcome") == Outcome.DONE.value)).groupBy(span).agg(F.sum("messages"))
@@ -184,7 +184,7 @@ def _curve(tables: Tables, outage: Mapping[str, Any], days: Sequence[date]) -> C
         F.min(F.when(F.col("parked") > 0, F.col("at"))),
     )  # fmt: skip
     direct: dict[int, int] = {row[0]: row[1] for row in straight.collect()}
-    flows: dict[int, Sequence[Any]] = {row[0]: tuple(row)[1:] for row in waiting.collect()}
+    flows: dict[int, Sequence[Any]] = {row[0]: tuple(map(_in_utc, row[1:])) for row in waiting.collect()}
     at = [first + timedelta(seconds=seconds * number) for number in range(count)]
     depth, oldest = _depths(flows, [each + timedelta(seconds=seconds) for each in at])
     return Curve(
@@ -272,7 +272,12 @@ def _sums(frame: DataFrame, keys: Sequence[str], measures: Sequence[str]) -> Dat
 
 
 def _rows(frame: DataFrame) -> list[dict[str, Any]]:
-    return [row.asDict() for row in frame.collect()]
+    return [{name: _in_utc(value) for name, value in row.asDict().items()} for row in frame.collect()]
+
+
+def _in_utc(value: Any) -> Any:  # noqa: ANN401 (any column's)
+    """Return a time as UTC has it: Spark hands times over in the zone of this process, without saying so."""
+    return value.astimezone(UTC).replace(tzinfo=None) if isinstance(value, datetime) else value
 
 
 def _by_file(lines: DataFrame) -> dict[str, int]:
