@@ -119,6 +119,22 @@ def test_s13_a_restart_of_an_idle_secondary_is_not_noticed(play: Play) -> None:
     play(scenario, pairing={"backlog_queue_count": 1, "ping_primary_interval": 60})
 
 
+def test_s5_a_backlog_queue_that_was_made_again_is_parked_in_at_once(play: Play) -> None:
+    """The links to the one that was deleted are of no use for the new one, whatever its name."""
+
+    async def scenario(stage: Stage) -> None:
+        async with stage.factory.get_queue_sender("orders") as sender:
+            stage.fault("down")
+            await sender.send_messages(ServiceBusMessage("0"))
+            for number in range(1, 3):
+                (queue,) = (each.path for each in stage.factory.availability.backlog_queues)
+                await asyncio.to_thread(stage.secondary.delete_queue, queue)
+                await asyncio.to_thread(stage.secondary.create_queue, queue, QueueSettings())
+                await sender.send_messages(ServiceBusMessage(f"{number}"))
+
+    play(scenario, pairing={"backlog_queue_count": 1, "ping_primary_interval": 60})
+
+
 def test_s5_s7_an_error_with_both_causes_knows_whether_the_message_may_have_arrived(play: Play) -> None:
     """The primary takes the message, its answer is lost, and there is no secondary."""
 

@@ -1,12 +1,21 @@
 """Messages that are sent to a queue or a topic: which are accepted, and what is stored of them."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from pairbus.broker.entities.duplicates import Duplicates
 from pairbus.broker.entities.message import END_OF_TIME, Incoming
 from pairbus.broker.entities.settings import QueueSettings
 from pairbus.broker.refusals import Answer, RefusedError, disabled, full, session_needed, store_failed, too_large
 from pairbus.broker.store.base import EntityRow, Row, RowState, Store, key_of
+
+
+class Publisher(Protocol):
+    """A link by which a client sends to an entity."""
+
+    def send_away(self, refused: RefusedError) -> None:
+        """End the link, and tell its client why."""
+        ...
 
 
 class PendingSend:

@@ -15,7 +15,7 @@ from typing import Final
 
 from pairbus.amqp.performatives import Map
 from pairbus.broker.entities.contents import QueueContents
-from pairbus.broker.entities.intake import Intake, PendingSend
+from pairbus.broker.entities.intake import Intake, PendingSend, Publisher
 from pairbus.broker.entities.locks import Locks
 from pairbus.broker.entities.message import Held, Incoming, damaged, dead_lettered, with_properties
 from pairbus.broker.entities.settings import QueueSettings
@@ -45,6 +45,7 @@ class Queue:
     :ivar on_available: called with the session when a message can be received that could not be before.
     :ivar on_used: called when it is used, after which :attr:`wake_at` may be another time.
     :ivar used_at: when it was last used, for auto-delete-on-idle.
+    :ivar publishers: the links by which clients send to it, to be told when it is deleted.
     :ivar damaged_count: messages that were found to be damaged since the broker started.
     :param tokens: makes lock tokens, 16 random bytes each.
     """
@@ -58,6 +59,7 @@ class Queue:
         self.on_used: Callable[[], None] | None = None
         self.used_at = 0
         self.is_deleted = False
+        self.publishers: dict[Publisher, None] = {}
         self.damaged_count = 0
         self.contents = QueueContents(row, store, self.stir)
         self.locks = Locks()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from pairbus.amqp import Message
 from pairbus.broker.entities.copies import Copies, copies_of
-from pairbus.broker.entities.intake import Intake, PendingSend
+from pairbus.broker.entities.intake import Intake, PendingSend, Publisher
 from pairbus.broker.entities.message import Incoming, damaged, read_incoming, stamped
 from pairbus.broker.entities.queue import Queue
 from pairbus.broker.entities.schedule import Schedule
@@ -27,6 +27,7 @@ class Topic:
 
     :ivar row: the topic as it is stored.
     :ivar used_at: when it was last used; 0: not since the broker started.
+    :ivar publishers: the links by which clients send to it, to be told when it is deleted.
     """
 
     def __init__(self, row: EntityRow, settings: TopicSettings, store: Store) -> None:
@@ -36,6 +37,7 @@ class Topic:
         self.settings = settings
         self.used_at = 0
         self.is_deleted = False
+        self.publishers: dict[Publisher, None] = {}
         self.damaged_count = 0
         self._store = store
         self._intake = Intake(row, settings.for_intake(), store)

@@ -130,6 +130,8 @@ class Registry:
                 self._unstored.pop(queue.id, None)
                 closed = self._nodes.pop(queue.path.lower())
                 closed.consumers.send_away(not_found(queue.path))
+                for publisher in list(queue.publishers):
+                    publisher.send_away(not_found(queue.path))
                 self._in_use.pop(closed, None)
                 if is_stored or queue.size:
                     self.records.drop(queue.id)
@@ -209,6 +211,8 @@ class Registry:
     def close_topic(self, topic: Topic, *, is_stored: bool = True) -> None:
         """Delete a topic, which has no subscriptions any more, and journal that; see :meth:`close_queue`."""
         topic.is_deleted = True
+        for publisher in list(topic.publishers):
+            publisher.send_away(not_found(topic.path))
         del self._topics[topic.path.lower()]
         if is_stored or topic.size:
             self.records.drop(topic.id)

@@ -44,6 +44,7 @@ class SendingNode:
         self._link.accept(max_message_size=self._entity.settings.max_message_bytes)
         self._link.max_message_size += REFUSABLE  # the SDK reads why from a refusal, not from a detach
         self._link.grant(CREDIT)
+        self._entity.publishers[self] = None
 
     def on_deliveries(self, deliveries: Sequence[Delivery]) -> None:
         """Take what came together: single messages in one go, if there is nothing wrong with any of them."""
@@ -107,8 +108,14 @@ class SendingNode:
         """End: it was idle for too long."""
         self._link.detach(idle(self._link.name, "publisher").error)
 
+    def send_away(self, refused: RefusedError) -> None:
+        """End: the entity is gone. One of the same name that is made later is another."""
+        self._link.detach(refused.error)
+        self._changed()
+
     def detached(self) -> None:
         """End."""
+        self._entity.publishers.pop(self, None)
 
 
 def rejected(error: Error) -> Rejected:
