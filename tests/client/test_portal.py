@@ -8,12 +8,17 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import OperationTimeoutError
 
+from pairbus import MessagingFactory
 from pairbus.client.sync import portal as module
-from pairbus.client.sync.portal import Portal
-from pairbus.errors import FactoryClosedError
+from pairbus.client.sync.portal import OverdueError, Portal
+from pairbus.errors import FactoryClosedError, SendTimeoutError
+from pairbus.testing import EmbeddedBroker, QueueSettings
 
 WAIT = 10.0
 
@@ -88,11 +93,11 @@ def test_work_that_does_not_end_in_its_time_is_given_up(portal: Portal, monkeypa
         finally:
             ended.append(name)
 
-    with pytest.raises(TimeoutError):
+    with pytest.raises(OverdueError):
         portal.run(endless("driven by its caller"), 0.02)
     with ThreadPoolExecutor(2) as pool:
         calls = [pool.submit(portal.run, endless(f"{n}"), 0.05) for n in range(2)]
-        assert [type(call.exception(WAIT)) for call in calls] == [TimeoutError, TimeoutError]
+        assert [type(call.exception(WAIT)) for call in calls] == [OverdueError, OverdueError]
     portal.run(asyncio.sleep(0))
     assert sorted(ended) == ["0", "1", "driven by its caller"]
 
@@ -114,6 +119,38 @@ def test_a_callback_that_blocks_the_loop_does_not_block_callers_for_good(
         portal.run(asyncio.sleep(0), 0.02)
     go_on.set()
     portal.run(asyncio.sleep(0), 5.0)
+
+
+def test_s7_a_send_that_a_busy_loop_does_not_end_may_have_been_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """S10: the call returns; whether the message arrived, nobody knows."""
+    monkeypatch.setattr(module, "GRACE_SECONDS", 0.02)
+    blocked, go_on = threading.Event(), threading.Event()
+
+    def block() -> None:
+        blocked.set()
+        go_on.wait(WAIT)
+
+    with (
+        EmbeddedBroker(queues={"orders": QueueSettings()}) as broker,
+        MessagingFactory.from_connection_string(broker.connection_string) as factory,
+        factory.get_queue_sender("orders") as sender,
+    ):
+        factory._portal.soon(block)
+        assert blocked.wait(WAIT)
+        message = ServiceBusMessage("x")
+        later = datetime.now(UTC) + timedelta(hours=1)
+        try:
+            with pytest.raises(SendTimeoutError, match=r"within 0\.02 s") as sending:
+                sender.send_messages(message, timeout=0.02)
+            with pytest.raises(SendTimeoutError, match=r"within 0\.02 s") as scheduling:
+                sender.schedule_messages(message, later, timeout=0.02)
+            with pytest.raises(OperationTimeoutError, match=r"cancelling .* 'orders' took longer than 0\.02 s"):
+                sender.cancel_scheduled_messages([1], timeout=0.02)
+        finally:
+            go_on.set()
+        for caught in (sending, scheduling):
+            assert caught.value.maybe_sent
+            assert isinstance(caught.value, OperationTimeoutError)
 
 
 def test_a_caller_that_blocks_a_loop_of_its_own_is_served_by_the_background_thread(portal: Portal) -> None:

@@ -22,7 +22,7 @@ from pairbus.client.availability import BacklogQueue, EntityAvailability, OnTurn
 from pairbus.client.factory import MessagingFactory as _MessagingFactory
 from pairbus.client.receivers import metered
 from pairbus.client.sender import MessageSender as _MessageSender
-from pairbus.client.sync.portal import Portal
+from pairbus.client.sync.portal import OverdueError, Portal
 from pairbus.core.lifecycle import FactoryState
 from pairbus.core.options import (
     Namespaced,
@@ -31,8 +31,9 @@ from pairbus.core.options import (
     check_pairing,
     check_timeout,
 )
-from pairbus.errors import FactoryClosedError, OptionError
+from pairbus.errors import FactoryClosedError, OptionError, SendTimeoutError
 from pairbus.instrument.hooks import Instrument
+from pairbus.links.errors import SendTimedOutError, timed_out
 from pairbus.messages.sdk_messages import MessageTypes
 
 T = TypeVar("T")
@@ -94,7 +95,7 @@ class MessageSender:
         See :meth:`pairbus.aio.MessageSender.send_messages`. It never blocks longer than ``timeout`` and a second.
         """
         check_timeout(timeout)  # before the portal, which counts with it
-        self._run(self._sender.send_messages(message, timeout=timeout, **kwargs), timeout)
+        self._run_send(self._sender.send_messages(message, timeout=timeout, **kwargs), timeout)
 
     def schedule_messages(
         self, messages: MessageTypes, schedule_time_utc: datetime, *, timeout: float | None = None, **kwargs: Any
@@ -104,9 +105,16 @@ class MessageSender:
         :return: a :class:`~pairbus.ParkedSchedule` when they were parked with their schedule (S9).
         """
         check_timeout(timeout)
-        return self._run(
+        return self._run_send(
             self._sender.schedule_messages(messages, schedule_time_utc, timeout=timeout, **kwargs), timeout
         )
+
+    def _run_send(self, work: Coroutine[Any, Any, T], timeout: float | None) -> T:
+        try:
+            return self._run(work, timeout)
+        except OverdueError:  # the loop is too busy to end it, so it may have been sent (S7)
+            error = SendTimeoutError(self.entity_name, timeout or 0.0, None, maybe_sent=True)
+            raise SendTimedOutError(error) from None
 
     def cancel_scheduled_messages(
         self, sequence_numbers: int | list[int], *, timeout: float | None = None, **kwargs: Any
@@ -116,7 +124,10 @@ class MessageSender:
         :raises pairbus.errors.CancelUnavailableError: failover is engaged, and the primary cannot be asked (S9).
         """
         check_timeout(timeout)
-        self._run(self._sender.cancel_scheduled_messages(sequence_numbers, timeout=timeout, **kwargs), timeout)
+        try:
+            self._run(self._sender.cancel_scheduled_messages(sequence_numbers, timeout=timeout, **kwargs), timeout)
+        except OverdueError:
+            raise timed_out(f"cancelling messages at {self.entity_name!r}", timeout or 0.0) from None
 
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
         """Make an empty batch, as large as the broker takes it. Paired, that works during an outage too."""

@@ -43,6 +43,10 @@ LAST_LOOK_SECONDS: Final = 0.032
 _BACKGROUND: Final = -1
 
 
+class OverdueError(TimeoutError):
+    """Work that did not end in its time was given up from outside, and nobody knows how far it had come."""
+
+
 class Portal:
     """Runs coroutines for threads that wait for them. Its thread starts with the first one.
 
@@ -85,6 +89,7 @@ class Portal:
 
         :param seconds: the time that the coroutine was given; soon after it, it is given up from outside.
         :raises FactoryForkedError: the loop was left behind in another process.
+        :raises OverdueError: it was given up.
         """
         try:
             loop = self._checked_loop()
@@ -238,7 +243,7 @@ class Portal:
         if interrupts.seen:
             raise KeyboardInterrupt
         if not task.done():
-            raise TimeoutError
+            raise OverdueError
         if task.cancelled():
             raise FactoryClosedError
         return task.result()
@@ -251,7 +256,12 @@ class Portal:
     def _follow(self, future: "Future[T]", seconds: float | None) -> T:
         """Wait for work while somebody else drives the loop."""
         try:
-            return future.result(seconds)
+            try:
+                return future.result(seconds)
+            except TimeoutError:
+                if future.done():  # its own, or it has ended just now
+                    return future.result()
+                raise OverdueError from None
         except CancelledError:
             raise FactoryClosedError from None
         except BaseException:
