@@ -6,7 +6,7 @@ Prints seeds per second with one process and with one per core, and their ratio,
 import os
 import time
 
-from pairbus.cli.simulate import tallies
+from pairbus.cli.simulate import count_worlds
 
 SEEDS = range(2000)
 
@@ -14,7 +14,7 @@ SEEDS = range(2000)
 def rate(jobs: int) -> float:
     """Return how many worlds a second so many processes live through."""
     began = time.perf_counter()
-    worlds = sum(tally.worlds for tally in tallies(SEEDS, jobs))
+    worlds = sum(some.worlds for some in count_worlds(SEEDS, jobs))
     return worlds / (time.perf_counter() - began)
 
 

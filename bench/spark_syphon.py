@@ -32,7 +32,7 @@ from pairbus.core.naming import backlog_paths
 from pairbus.core.options import TransportName
 from pairbus.core.slots import Share
 from pairbus.spark.platform.session import spark_session
-from pairbus.spark.syphon.desk import Desk
+from pairbus.spark.syphon.account_server import AccountServer
 from pairbus.spark.syphon.job import SparkEngine
 from pairbus.syphon.accounts import Accounts
 from pairbus.syphon.rounds import Drain, LocalAccount
@@ -126,9 +126,9 @@ def on_spark(master: str, messages: int, transport: TransportName) -> float:
 
     async def drain(stage: Pair) -> float:
         stage.accounts = Accounts()
-        async with Desk(stage.accounts, bind="127.0.0.1", host="127.0.0.1") as desk:
+        async with AccountServer(stage.accounts, bind="127.0.0.1", host="127.0.0.1") as account_server:
             primary, secondary = stage.primary.connection_string, stage.secondary.connection_string
-            engine = SparkEngine(spark, desk, primary, secondary, transport=transport)
+            engine = SparkEngine(spark, account_server, primary, secondary, transport=transport)
             began = time.perf_counter()
             await Drain(stage.depths(), engine, stage.accounts, stop=asyncio.Event()).once()
             return time.perf_counter() - began

@@ -16,7 +16,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from tests.client.commanding import UNPAIRED, Shell, broker, pairbus
 from tests.client.test_command_deadletter import bury_orders, ids
 
-from pairbus.cli.inputs import BadLine, Line
+from pairbus.cli.inputs import BadLine, InputMessage
 from pairbus.cli.running import explained
 from pairbus.cli.shipping import ParkedCount, Shipper
 from pairbus.errors import BacklogUnavailableError, PairbusError
@@ -76,12 +76,12 @@ def test_s7_unknown_is_not_failed_if_it_cannot_be_parked_either(maybe_sent: bool
         async def send_messages(self, _message: object, **_options: object) -> None:
             raise BacklogUnavailableError("orders", None, None, maybe_sent=maybe_sent)
 
-    async def chunks() -> AsyncGenerator[list[Line | BadLine]]:
-        yield [Line("argument 1", {}, AmqpAnnotatedMessage(data_body=b"x"), 1)]
+    async def chunks() -> AsyncGenerator[list[InputMessage | BadLine]]:
+        yield [InputMessage("argument 1", {}, AmqpAnnotatedMessage(data_body=b"x"), 1)]
 
     shipper = Shipper(cast("Any", Sender()), 1.0, ParkedCount(), lambda _line, _error: None, lambda: None)
     asyncio.run(shipper.ship(chunks(), keep_going=False, endless=False))
-    assert (shipper.tally.unknown, shipper.tally.failed) == (unknown, failed)
+    assert (shipper.counts.unknown, shipper.counts.failed) == (unknown, failed)
 
 
 def test_receive_and_delete_writes_what_is_on_its_way(pairbus: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

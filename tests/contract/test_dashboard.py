@@ -10,8 +10,8 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
 from pairbus.core.ledger import Kind, Record, Stage
+from pairbus.dashboard.dead_letters import DeadLetterError, Piles
 from pairbus.dashboard.look import Looker
-from pairbus.dashboard.piles import DeadLetterError, Piles
 from pairbus.dashboard.snapshot import Role
 from pairbus.errors import OptionError
 from pairbus.instrument.hooks import Instrument

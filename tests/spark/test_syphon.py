@@ -17,7 +17,7 @@ from pairbus.core.envelope import Label, park
 from pairbus.core.ledger import Kind, Outcome, Stage
 from pairbus.core.routing import DeadLetterReason
 from pairbus.instrument.ledger import LedgerFile, read_ledger
-from pairbus.spark.syphon.desk import Desk
+from pairbus.spark.syphon.account_server import AccountServer
 from pairbus.spark.syphon.job import SparkEngine
 from pairbus.spark.syphon.reconciliation import append
 from pairbus.syphon.accounts import Accounts
@@ -26,8 +26,8 @@ from pairbus.syphon.rounds import Drain
 
 @asynccontextmanager
 async def drain(spark: SparkSession, stage: Pair, **options: Any) -> AsyncGenerator[tuple[Drain, asyncio.Event]]:
-    async with Desk(stage.accounts, bind="127.0.0.1", host="127.0.0.1") as desk:
-        engine = SparkEngine(spark, desk, stage.primary.connection_string, stage.secondary.connection_string)
+    async with AccountServer(stage.accounts, bind="127.0.0.1", host="127.0.0.1") as account_server:
+        engine = SparkEngine(spark, account_server, stage.primary.connection_string, stage.secondary.connection_string)
         stop = asyncio.Event()
         yield Drain(stage.depths(), engine, stage.accounts, stop=stop, **options), stop
 

@@ -87,9 +87,9 @@ def list_letters(
     """
     from pairbus.cli import letters
 
-    desk = letters.desk_of(entity, subscription, on, primary, secondary, backlog_queues)
+    chosen_queues = letters.desk_of(entity, subscription, on, primary, secondary, backlog_queues)
     choice = letters.choice_of(reason, destination, older_than, newer_than, prop or (), message_id, sequence)
-    found = run(letters.found(desk, choice, most), desk.at, right="Listen")
+    found = run(letters.found(chosen_queues, choice, most), chosen_queues.at, right="Listen")
     if as_json:
         typer.echo(json.dumps([_summary(shelf, letter) for shelf, letter in found], indent=2, default=str))
         return
@@ -127,9 +127,9 @@ def show(
 
     if not message_id and not sequence:
         raise typer.BadParameter("say which one: --id or --sequence, as `pairbus deadletter list` shows them")
-    desk = letters.desk_of(entity, subscription, on, primary, secondary, backlog_queues)
+    chosen_queues = letters.desk_of(entity, subscription, on, primary, secondary, backlog_queues)
     choice = letters.choice_of(None, None, None, None, (), message_id, sequence)
-    found = run(letters.found(desk, choice, None), desk.at, right="Listen")
+    found = run(letters.found(chosen_queues, choice, None), chosen_queues.at, right="Listen")
     if not found:
         fail("there is no such dead letter; see pairbus deadletter list", FAILED)
     for _, letter in found:
@@ -159,17 +159,17 @@ def export(
     """Write dead letters as lines of JSON, which `pairbus send` accepts. They stay where they are."""
     from pairbus.cli import letters
 
-    desk = letters.desk_of(entity, subscription, on, primary, secondary, backlog_queues)
+    chosen_queues = letters.desk_of(entity, subscription, on, primary, secondary, backlog_queues)
     choice = letters.choice_of(reason, destination, older_than, newer_than, prop or (), message_id, sequence)
     if output is None:
-        run(letters.export(desk, choice, most, sys.stdout), desk.at, right="Listen")
+        run(letters.export(chosen_queues, choice, most, sys.stdout), chosen_queues.at, right="Listen")
         return
     try:
         file = output.open("x", encoding="utf-8")
     except OSError as error:
         fail(f"{output}: {error.strerror}; name a file that is not there yet")
     with file:
-        count = run(letters.export(desk, choice, most, file), desk.at, right="Listen")
+        count = run(letters.export(chosen_queues, choice, most, file), chosen_queues.at, right="Listen")
     say(f"{counted(count, 'dead letter')} written to {output}")
 
 
@@ -215,20 +215,22 @@ def resubmit(
     """
     from pairbus.cli import letters
 
-    desk = letters.desk_of(entity, subscription, on, primary, secondary, backlog_queues)
+    chosen_queues = letters.desk_of(entity, subscription, on, primary, secondary, backlog_queues)
     if subscription is not None and to is None:
         raise typer.BadParameter(
             f"say where they go; {entity!r} gives every subscription whose rules match another copy", param_hint="--to"
         )
-    if to is not None and (desk.shelf is None or desk.shelf.is_backlog):
+    if to is not None and (chosen_queues.shelf is None or chosen_queues.shelf.is_backlog):
         connection(Side.PRIMARY, primary)
     choice = letters.choice_of(reason, destination, older_than, newer_than, prop or (), message_id, sequence)
     if dry_run:
-        _would(run(letters.found(desk, choice, most), desk.at, right="Listen"), "sent again")
+        _would(run(letters.found(chosen_queues, choice, most), chosen_queues.at, right="Listen"), "sent again")
         return
     done: list[Letter] = []
     try:
-        outcome = run(letters.resubmit(desk, choice, most, to, done), desk.at, right="Listen and Send")
+        outcome = run(
+            letters.resubmit(chosen_queues, choice, most, to, done), chosen_queues.at, right="Listen and Send"
+        )
     except typer.Exit:
         say(f"{counted(len(done), 'dead letter')} sent again before; the others are where they were")
         raise
@@ -264,12 +266,12 @@ def discard(
     """
     from pairbus.cli import letters
 
-    desk = letters.desk_of(entity, subscription, on, primary, secondary, backlog_queues)
+    chosen_queues = letters.desk_of(entity, subscription, on, primary, secondary, backlog_queues)
     choice = letters.choice_of(reason, destination, older_than, newer_than, prop or (), message_id, sequence)
     if choice.is_everything and not everything and not dry_run:
         raise typer.BadParameter("say which with a filter, or --all", param_hint="--all")
     if dry_run or not yes:
-        found = run(letters.found(desk, choice, most), desk.at, right="Listen")
+        found = run(letters.found(chosen_queues, choice, most), chosen_queues.at, right="Listen")
         if dry_run or not found:
             _would(found, "discarded")
             return
@@ -279,7 +281,7 @@ def discard(
             raise typer.Exit(REFUSED)
     done: list[Letter] = []
     try:
-        outcome = run(letters.discard(desk, choice, most, done), desk.at, right="Listen")
+        outcome = run(letters.discard(chosen_queues, choice, most, done), chosen_queues.at, right="Listen")
     except typer.Exit:
         say(f"{counted(len(done), 'dead letter')} discarded before; the others are where they were")
         raise

@@ -108,16 +108,16 @@ def drill(
         syphon="own" if syphon is Syphon.OWN else "yours",
         drain_timeout=duration("--drain-timeout", drain_timeout),
     )
-    desk = _Desk(console(), {Side.PRIMARY: one, Side.SECONDARY: other}, quiet=as_json)
-    found = run(desk.watch(plan))
+    screen = _DrillScreen(console(), {Side.PRIMARY: one, Side.SECONDARY: other}, quiet=as_json)
+    found = run(screen.watch(plan))
     if as_json:
-        typer.echo(json.dumps(desk.as_json(found), indent=2))
+        typer.echo(json.dumps(screen.as_json(found), indent=2))
     else:
-        desk.conclude(found)
+        screen.conclude(found)
     raise typer.Exit({True: 0, False: FAILED, None: REFUSED}[found.survived])
 
 
-class _Desk:
+class _DrillScreen:
     """Tells of the steps as they are taken."""
 
     def __init__(self, terminal: Console, pair: dict[Side, Connection], *, quiet: bool) -> None:

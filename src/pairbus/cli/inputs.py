@@ -26,7 +26,7 @@ class InputError(PairbusError):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class InputMessage:
     """One message to send.
 
     :ivar where: where it was read, for people: ``orders.jsonl:3``.
@@ -62,7 +62,7 @@ class Inputs:
     text: bool = False
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
-    def at_hand(self) -> Iterator[Line | BadLine]:
+    def at_hand(self) -> Iterator[InputMessage | BadLine]:
         """Read what can be read twice: arguments and files."""
         for number, argument in enumerate(self.arguments, 1):
             yield self._made(f"argument {number}", {"body": argument})
@@ -70,14 +70,14 @@ class Inputs:
             with path.open("rb") as file:
                 yield from self._lines(str(path), file)
 
-    def _lines(self, name: str, file: Iterable[bytes]) -> Iterator[Line | BadLine]:
+    def _lines(self, name: str, file: Iterable[bytes]) -> Iterator[InputMessage | BadLine]:
         """Read lines as bytes: whatever one of them holds, the number of the bad one is known."""
         for number, line in enumerate(file, 1):
             bare = line.rstrip(b"\r\n")
             if bare.strip():
                 yield self._read(f"{name}:{number}", bare)
 
-    def _read(self, where: str, line: bytes) -> Line | BadLine:
+    def _read(self, where: str, line: bytes) -> InputMessage | BadLine:
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -98,7 +98,7 @@ class Inputs:
             )
         return self._made(where, document)
 
-    def _made(self, where: str, document: Any) -> Line | BadLine:  # noqa: ANN401 (what JSON may be)
+    def _made(self, where: str, document: Any) -> InputMessage | BadLine:  # noqa: ANN401 (what JSON may be)
         from pairbus.messages.documents import message_from
         from pairbus.messages.sdk_messages import encoded_size
 
@@ -108,7 +108,7 @@ class Inputs:
                 if not document.get("message_id"):
                     document["message_id"] = str(uuid.uuid4())
             message = message_from(document)
-            return Line(where, document, message, encoded_size(message))
+            return InputMessage(where, document, message, encoded_size(message))
         except DocumentError as error:
             return BadLine(where, str(error))
         except RecursionError:
@@ -120,9 +120,9 @@ class Inputs:
         except (ArithmeticError, TypeError, ValueError) as error:
             return BadLine(where, f"it cannot be sent: {error}")
 
-    async def chunks(self) -> AsyncIterator[list[Line | BadLine]]:
+    async def chunks(self) -> AsyncIterator[list[InputMessage | BadLine]]:
         """Read everything, some lines at a time: of standard input, what is there."""
-        chunk: list[Line | BadLine] = []
+        chunk: list[InputMessage | BadLine] = []
         for line in self.at_hand():
             chunk.append(line)
             if len(chunk) >= CHUNK:
@@ -135,11 +135,11 @@ class Inputs:
                 yield chunk
 
 
-_Read: TypeAlias = Line | BadLine | BaseException | None
+_Read: TypeAlias = InputMessage | BadLine | BaseException | None
 """What the thread that reads standard input hands over; an error or None is the last."""
 
 
-async def _streamed(lines: Iterator[Line | BadLine]) -> AsyncIterator[list[Line | BadLine]]:
+async def _streamed(lines: Iterator[InputMessage | BadLine]) -> AsyncIterator[list[InputMessage | BadLine]]:
     """Read in a thread of its own, which may wait for a line for ever without holding anything up.
 
     What the thread raises is raised here: the caller never waits for a thread that has ended.
@@ -148,9 +148,9 @@ async def _streamed(lines: Iterator[Line | BadLine]) -> AsyncIterator[list[Line 
     arguments = (lines, queue, asyncio.get_running_loop())
     threading.Thread(target=_hand_over, args=arguments, name="standard input", daemon=True).start()
     while True:
-        chunk: list[Line | BadLine] = []
+        chunk: list[InputMessage | BadLine] = []
         line = await queue.get()
-        while isinstance(line, Line | BadLine):
+        while isinstance(line, InputMessage | BadLine):
             chunk.append(line)
             if queue.empty() or len(chunk) >= CHUNK:
                 break
@@ -163,7 +163,9 @@ async def _streamed(lines: Iterator[Line | BadLine]) -> AsyncIterator[list[Line 
             return
 
 
-def _hand_over(lines: Iterator[Line | BadLine], queue: "asyncio.Queue[_Read]", loop: asyncio.AbstractEventLoop) -> None:
+def _hand_over(
+    lines: Iterator[InputMessage | BadLine], queue: "asyncio.Queue[_Read]", loop: asyncio.AbstractEventLoop
+) -> None:
     def put(line: _Read) -> bool:
         putting = queue.put(line)
         try:

@@ -19,7 +19,7 @@ from pairbus.syphon.survey import survey
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class ChosenQueues:
     """The queues whose dead letters are meant.
 
     :ivar at: their namespace.
@@ -48,15 +48,17 @@ def desk_of(
     primary: str | None,
     secondary: str | None,
     backlog_queues: int,
-) -> Desk:
+) -> ChosenQueues:
     """Read which queues are meant."""
     if entity is None:
         if subscription is not None:
             raise typer.BadParameter("name its topic, too", param_hint="--subscription")
-        return Desk(connection(Side.SECONDARY, secondary), None, connection(Side.PRIMARY, primary), backlog_queues)
+        return ChosenQueues(
+            connection(Side.SECONDARY, secondary), None, connection(Side.PRIMARY, primary), backlog_queues
+        )
     is_backlog = f"/{TRANSFER}/" in entity.lower()
     at = connection(Side.SECONDARY, secondary) if is_backlog else chosen(on, primary, secondary)
-    return Desk(at, Shelf(entity, subscription, is_backlog), optional(Side.PRIMARY, primary), backlog_queues)
+    return ChosenQueues(at, Shelf(entity, subscription, is_backlog), optional(Side.PRIMARY, primary), backlog_queues)
 
 
 def choice_of(
@@ -87,20 +89,20 @@ def choice_of(
     )
 
 
-async def found(desk: Desk, choice: Choice, most: int | None) -> list[tuple[Shelf, Letter]]:
+async def found(chosen_queues: ChosenQueues, choice: Choice, most: int | None) -> list[tuple[Shelf, Letter]]:
     """Look at them."""
-    shelves = await desk.shelves()
-    async with desk.at.client(retry_total=0) as client:
+    shelves = await chosen_queues.shelves()
+    async with chosen_queues.at.client(retry_total=0) as client:
         return [
             (shelf, letter) for shelf in shelves async for letter in browse_letters(client, shelf, choice, most=most)
         ]
 
 
-async def export(desk: Desk, choice: Choice, most: int | None, file: IO[str]) -> int:
+async def export(chosen_queues: ChosenQueues, choice: Choice, most: int | None, file: IO[str]) -> int:
     """Write them, and return how many."""
     count = 0
-    shelves = await desk.shelves()
-    async with desk.at.client(retry_total=0) as client:
+    shelves = await chosen_queues.shelves()
+    async with chosen_queues.at.client(retry_total=0) as client:
         for shelf in shelves:
             async with aclosing(browse_letters(client, shelf, choice, most=most)) as letters:
                 async for letter in letters:
@@ -110,16 +112,18 @@ async def export(desk: Desk, choice: Choice, most: int | None, file: IO[str]) ->
     return count
 
 
-async def resubmit(desk: Desk, choice: Choice, most: int | None, to: str | None, done: list[Letter]) -> Outcome:
+async def resubmit(
+    chosen_queues: ChosenQueues, choice: Choice, most: int | None, to: str | None, done: list[Letter]
+) -> Outcome:
     """Send them again; ``done`` gets those that were, even if it fails half way."""
     total = Outcome()
-    shelves = await desk.shelves()
+    shelves = await chosen_queues.shelves()
     async with AsyncExitStack() as opened:
-        client: ServiceBusClient = await opened.enter_async_context(desk.at.client(retry_total=0))
+        client: ServiceBusClient = await opened.enter_async_context(chosen_queues.at.client(retry_total=0))
         for shelf in shelves:
             elsewhere = None
-            if to is not None and shelf.is_backlog and desk.primary is not None:
-                elsewhere = await opened.enter_async_context(desk.primary.client(retry_total=0))
+            if to is not None and shelf.is_backlog and chosen_queues.primary is not None:
+                elsewhere = await opened.enter_async_context(chosen_queues.primary.client(retry_total=0))
             outcome = await deadletters.resubmit(
                 client, shelf, choice, to=to, to_client=elsewhere, most=most, told=done.append
             )
@@ -127,11 +131,11 @@ async def resubmit(desk: Desk, choice: Choice, most: int | None, to: str | None,
     return total
 
 
-async def discard(desk: Desk, choice: Choice, most: int | None, done: list[Letter]) -> Outcome:
+async def discard(chosen_queues: ChosenQueues, choice: Choice, most: int | None, done: list[Letter]) -> Outcome:
     """Discard them; ``done`` gets those that were, even if it fails half way."""
     total = Outcome()
-    shelves = await desk.shelves()
-    async with desk.at.client(retry_total=0) as client:
+    shelves = await chosen_queues.shelves()
+    async with chosen_queues.at.client(retry_total=0) as client:
         for shelf in shelves:
             total.add(await deadletters.discard(client, shelf, choice, most=most, told=done.append))
     return total

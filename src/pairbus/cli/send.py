@@ -21,14 +21,14 @@ from pairbus.cli.connecting import (
     connection,
     optional,
 )
-from pairbus.cli.inputs import BadLine, Inputs, Line, is_terminal, property_of
+from pairbus.cli.inputs import BadLine, InputMessage, Inputs, is_terminal, property_of
 from pairbus.cli.parsing import duration
 from pairbus.cli.running import FAILED, REFUSED, counted, explained, fail, run, say
 from pairbus.cli.terminal import console, json_text
 
 if TYPE_CHECKING:
     from pairbus.aio import MessagingFactory, Turn
-    from pairbus.cli.shipping import Shipper, Tally
+    from pairbus.cli.shipping import SendCounts, Shipper
 
 SHOWN: Final = 10
 """How many problems are told one by one."""
@@ -122,24 +122,24 @@ def send(
     if to is None:
         console().print(f"{counted(total, 'message')} can be sent")
         return
-    desk = _Desk(to, failed, total if not inputs.standard_input else None)
-    with desk:
+    screen = _SendScreen(to, failed, total if not inputs.standard_input else None)
+    with screen:
         code = 0
         try:
             run(
-                _send(desk, inputs, entity, beside, seconds, interval, backlog_queues, keep_going=keep_going),
+                _send(screen, inputs, entity, beside, seconds, interval, backlog_queues, keep_going=keep_going),
                 to,
                 right="Send",
             )
         except typer.Exit as ended:
             code = ended.exit_code
-    if desk.shipper is not None or as_json:
-        _tell(desk, entity, as_json=as_json)
-    raise typer.Exit(code or (0 if desk.tally.is_complete else FAILED))
+    if screen.shipper is not None or as_json:
+        _tell(screen, entity, as_json=as_json)
+    raise typer.Exit(code or (0 if screen.counts.is_complete else FAILED))
 
 
 async def _send(
-    desk: "_Desk",
+    screen: "_SendScreen",
     inputs: Inputs,
     entity: str,
     beside: Connection | None,
@@ -156,26 +156,26 @@ async def _send(
     parked = ParkedCount()
     async with AsyncExitStack() as opened:
         if beside is None:
-            factory: MessagingFactory = await opened.enter_async_context(desk.to.factory(retry_total=1))
+            factory: MessagingFactory = await opened.enter_async_context(screen.to.factory(retry_total=1))
         else:
             other = await opened.enter_async_context(beside.factory(retry_total=0))
             manager = await opened.enter_async_context(beside.manager())
             factory = await opened.enter_async_context(
-                desk.to.factory(retry_total=0, instrument=Instrument([parked], client="pairbus send"))
+                screen.to.factory(retry_total=0, instrument=Instrument([parked], client="pairbus send"))
             )
             await factory.pair_namespace(
                 SendAvailabilityPairedNamespaceOptions(
                     manager, other, backlog_queue_count=backlog_queues, failover_interval=interval
                 )
             )
-            factory.availability.subscribe(desk.turned)
+            factory.availability.subscribe(screen.turned)
         sender = factory.get_queue_sender(entity)  # to AMQP a topic is no different; its first send opens it
         opened.push_async_callback(sender.close)
-        desk.shipper = Shipper(sender, timeout, parked, desk.refused, desk.moved)
-        await desk.shipper.ship(inputs.chunks(), keep_going=keep_going, endless=inputs.standard_input)
+        screen.shipper = Shipper(sender, timeout, parked, screen.refused, screen.moved)
+        await screen.shipper.ship(inputs.chunks(), keep_going=keep_going, endless=inputs.standard_input)
 
 
-class _Desk:
+class _SendScreen:
     """What the user sees while messages are sent, and what is left over."""
 
     def __init__(self, to: Connection, failed: Path | None, total: int | None) -> None:
@@ -197,11 +197,11 @@ class _Desk:
         self._task = self._progress.add_task("sending", total=total)
 
     @property
-    def tally(self) -> "Tally":
+    def counts(self) -> "SendCounts":
         """What became of the messages so far."""
-        from pairbus.cli.shipping import Tally
+        from pairbus.cli.shipping import SendCounts
 
-        return Tally() if self.shipper is None else self.shipper.tally
+        return SendCounts() if self.shipper is None else self.shipper.counts
 
     def __enter__(self) -> None:
         self._left.enter_context(self._progress)
@@ -211,13 +211,13 @@ class _Desk:
 
     def moved(self) -> None:
         """Show how far it has come."""
-        self._progress.update(self._task, completed=self.tally.tried)
+        self._progress.update(self._task, completed=self.counts.tried)
 
     def turned(self, turn: "Turn") -> None:
         """Tell of a turn of the entity's health."""
         self._progress.console.print(_TURNS[turn.state.value].format(entity=turn.entity))
 
-    def refused(self, line: Line | BadLine, error: BaseException | None) -> None:
+    def refused(self, line: InputMessage | BadLine, error: BaseException | None) -> None:
         """Tell of a line that was not accepted, and keep it."""
         if isinstance(line, BadLine):
             self._problem(f"{line.where}: {line.problem}")
@@ -242,7 +242,7 @@ def _validated(inputs: Inputs, *, keep_going: bool) -> int:
     good = bad = 0
     try:
         for line in inputs.at_hand():
-            if isinstance(line, Line):
+            if isinstance(line, InputMessage):
                 good += 1
                 continue
             bad += 1
@@ -296,16 +296,16 @@ def _moment(text: str) -> str:
     return (datetime.now(UTC) + timedelta(seconds=duration("--schedule", text))).isoformat()
 
 
-def _tell(desk: _Desk, entity: str, *, as_json: bool) -> None:
-    tally = desk.tally
+def _tell(screen: _SendScreen, entity: str, *, as_json: bool) -> None:
+    counts = screen.counts
     if as_json:
-        typer.echo(json.dumps({"entity": entity, **asdict(tally)}))
+        typer.echo(json.dumps({"entity": entity, **asdict(counts)}))
         return
-    said = [f"{tally.sent:,} sent", f"{tally.parked:,} parked", f"{tally.failed:,} failed"]
-    if tally.unknown:
+    said = [f"{counts.sent:,} sent", f"{counts.parked:,} parked", f"{counts.failed:,} failed"]
+    if counts.unknown:
         said.append(
-            f"{tally.unknown:,} unknown (no answer came: they may have arrived; if you repeat them, keep their ids)"
+            f"{counts.unknown:,} unknown (no answer came: they may have arrived; if you repeat them, keep their ids)"
         )
-    if tally.not_tried:
-        said.append(f"{tally.not_tried:,} not tried")
+    if counts.not_tried:
+        said.append(f"{counts.not_tried:,} not tried")
     console().print(", ".join(said), soft_wrap=True)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from pairbus.cli.inputs import BadLine, Line
+from pairbus.cli.inputs import BadLine, InputMessage
 from pairbus.core.ledger import Kind, Outcome, Record, Stage
 from pairbus.core.verdict import Cause
 from pairbus.errors import MessageError
@@ -38,7 +38,7 @@ class ParkedCount:
 
 
 @dataclass(slots=True)
-class Tally:
+class SendCounts:
     """What became of the messages.
 
     :ivar unknown: no answer came: they may have arrived.
@@ -67,32 +67,34 @@ class Shipper:
 
     :param parked: counts what the sender has parked.
     :param refused: told of each line that was not accepted, and why.
-    :param moved: told each time that the tally has changed.
+    :param moved: told each time that the counts have changed.
     """
 
     sender: "MessageSender"
     timeout: float
     parked: ParkedCount
-    refused: Callable[[Line | BadLine, BaseException | None], None]
+    refused: Callable[[InputMessage | BadLine, BaseException | None], None]
     moved: Callable[[], None]
-    tally: Tally = field(default_factory=Tally)
+    counts: SendCounts = field(default_factory=SendCounts)
     broken: BaseException | None = None
     """What has ended it before its time."""
     is_open: bool = False
     """Whether the link is: before that, nothing can have been sent."""
 
-    async def ship(self, chunks: AsyncIterator[list[Line | BadLine]], *, keep_going: bool, endless: bool) -> None:
+    async def ship(
+        self, chunks: AsyncIterator[list[InputMessage | BadLine]], *, keep_going: bool, endless: bool
+    ) -> None:
         """Send everything, until something hinders all that follow; those are refused too, unless they are endless."""
         async for chunk in chunks:
             for group in grouped(chunk):
                 if isinstance(group, BadLine):
-                    self.tally.failed += 1
+                    self.counts.failed += 1
                     self.refused(group, None)
                     if not keep_going:
                         self.broken = MessageError(f"{group.where}: {group.problem}")
                 elif self.broken is not None:
                     for line in group:
-                        self.tally.not_tried += 1
+                        self.counts.not_tried += 1
                         self.refused(line, None)
                 else:
                     await self._send(group)
@@ -100,7 +102,7 @@ class Shipper:
             if self.broken is not None and endless:
                 return
 
-    async def _send(self, group: list[Line]) -> None:
+    async def _send(self, group: list[InputMessage]) -> None:
         before = self.parked.messages
         try:
             await self._attempt(group)
@@ -119,38 +121,38 @@ class Shipper:
         except BaseException:  # interrupted: what is under way may arrive
             self._parked_of(group, before)
             rest = group[self.parked.messages - before :]
-            self.tally.unknown += len(rest)
+            self.counts.unknown += len(rest)
             for line in rest:
                 self.refused(line, None)
             raise
         else:
             self._parked_of(group, before)
-            self.tally.sent += len(group) - (self.parked.messages - before)
+            self.counts.sent += len(group) - (self.parked.messages - before)
 
-    async def _attempt(self, group: list[Line]) -> None:
+    async def _attempt(self, group: list[InputMessage]) -> None:
         if not self.is_open:
             await within(self.timeout + GRACE, self.sender.__aenter__())
             self.is_open = True
         messages: Any = [line.message for line in group] if len(group) > 1 else group[0].message
         await within(self.timeout + GRACE, self.sender.send_messages(messages, timeout=self.timeout))
 
-    def _parked_of(self, group: list[Line], before: int) -> None:
-        self.tally.parked += min(len(group), self.parked.messages - before)
+    def _parked_of(self, group: list[InputMessage], before: int) -> None:
+        self.counts.parked += min(len(group), self.parked.messages - before)
 
-    def _failed(self, lines: Iterable[Line], error: Exception) -> None:
+    def _failed(self, lines: Iterable[InputMessage], error: Exception) -> None:
         maybe_sent: bool | None = getattr(error, "maybe_sent", None)  # which all errors of a paired send know (S7)
         in_doubt = facts(error, begun=self.is_open).in_doubt if maybe_sent is None else maybe_sent
         for line in lines:
             if in_doubt:
-                self.tally.unknown += 1
+                self.counts.unknown += 1
             else:
-                self.tally.failed += 1
+                self.counts.failed += 1
             self.refused(line, error)
 
 
-def grouped(lines: Iterable[Line | BadLine]) -> Iterator[list[Line] | BadLine]:
+def grouped(lines: Iterable[InputMessage | BadLine]) -> Iterator[list[InputMessage] | BadLine]:
     """Cut lines into groups that can be sent as one: of one session and partition, and not too large."""
-    group: list[Line] = []
+    group: list[InputMessage] = []
     size, key = 0, None
     for line in lines:
         if isinstance(line, BadLine):

@@ -37,7 +37,7 @@ MEANING = {
 
 
 @dataclass(slots=True)
-class Tally:
+class WorldCounts:
     """What became of some worlds."""
 
     worlds: int = 0
@@ -45,36 +45,36 @@ class Tally:
     broken: list[int] = field(default_factory=list[int])
     """Seeds of worlds in which a rule was broken."""
 
-    def add(self, other: "Tally") -> None:
-        """Count another tally in."""
+    def add(self, other: "WorldCounts") -> None:
+        """Add the counts of other worlds."""
         self.worlds += other.worlds
         self.counts += other.counts
         self.broken += other.broken
 
 
-def live_through(seeds: range) -> Tally:
+def live_through(seeds: range) -> WorldCounts:
     """Live through the worlds of some seeds."""
     from pairbus.simulate.world import run_seed
 
-    tally = Tally(worlds=len(seeds))
+    found = WorldCounts(worlds=len(seeds))
     for seed in seeds:
         result = run_seed(seed)
-        tally.counts.update({fate.value: count for fate, count in result.fates.items()})
+        found.counts.update({fate.value: count for fate, count in result.fates.items()})
         for name in ("parked", "delivered", "dead_lettered", "repeated", "pings"):
-            tally.counts[name] += getattr(result, name)
+            found.counts[name] += getattr(result, name)
         if not result.ok:
-            tally.broken.append(seed)
-    return tally
+            found.broken.append(seed)
+    return found
 
 
-def tallies(seeds: range, jobs: int) -> Iterator[Tally]:
+def count_worlds(seeds: range, jobs: int) -> Iterator[WorldCounts]:
     """Live through the worlds of all seeds, in so many processes, and tell of each chunk as it ends."""
     chunks = [seeds[first : first + CHUNK] for first in range(0, len(seeds), CHUNK)]
     if jobs == 1:
         yield from map(live_through, chunks)
         return
     with ProcessPoolExecutor(jobs, initializer=_end_with_parent) as pool:
-        futures: list[Future[Tally]] = [pool.submit(live_through, chunk) for chunk in chunks]
+        futures: list[Future[WorldCounts]] = [pool.submit(live_through, chunk) for chunk in chunks]
         for future in as_completed(futures):
             yield future.result()
 
@@ -113,7 +113,7 @@ def simulate(
     if seed is not None:
         raise typer.Exit(0 if _tell(terminal, seed, everything=True) else 1)
     began = time.monotonic()
-    total = Tally()
+    total = WorldCounts()
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -123,9 +123,9 @@ def simulate(
         transient=True,
     ) as progress:
         bar = progress.add_task("worlds", total=seeds)
-        for tally in tallies(range(first, first + seeds), jobs):
-            total.add(tally)
-            progress.advance(bar, tally.worlds)
+        for some in count_worlds(range(first, first + seeds), jobs):
+            total.add(some)
+            progress.advance(bar, some.worlds)
     rate = total.worlds / (time.monotonic() - began)
     broken = sorted(total.broken)
     if as_json:
@@ -140,7 +140,7 @@ def simulate(
         raise typer.Exit(1)
 
 
-def _print(terminal: Console, total: Tally, rate: float) -> None:
+def _print(terminal: Console, total: WorldCounts, rate: float) -> None:
     table = Table(title=f"{total.worlds:,} worlds, {rate:,.0f} a second", title_justify="left")
     table.add_column("count", justify="right")
     table.add_column("what")

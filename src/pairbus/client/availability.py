@@ -85,10 +85,12 @@ class Availability:
             return {}
         now = time.monotonic()
         return {
-            entity_key(watch.health.entity): EntityAvailability(
-                watch.health.entity, watch.health.state, None if watch.since is None else _ago(now - watch.since)
+            entity_key(monitor.health.entity): EntityAvailability(
+                monitor.health.entity,
+                monitor.health.state,
+                None if monitor.since is None else _ago(now - monitor.since),
             )
-            for watch in pairing.watches
+            for monitor in pairing.monitors
         }
 
     def entity(self, name: str) -> EntityAvailability:

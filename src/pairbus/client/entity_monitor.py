@@ -8,7 +8,7 @@ from typing import Any, Final
 from pairbus.client.send_link import SendLink
 from pairbus.core.health import Action, EntityHealth, State
 from pairbus.core.sending import BacklogChoice
-from pairbus.links.deadlines import Chores
+from pairbus.links.deadlines import BackgroundTasks
 
 _STATE_AFTER: Final = {
     Action.PREPARE_BACKLOG: State.SUSPECT,
@@ -18,14 +18,14 @@ _STATE_AFTER: Final = {
 
 
 @dataclass(eq=False, slots=True)
-class Seat:
+class SenderState:
     """What one sender has at an entity: its link, and the backlog queue that it has picked and keeps (S5)."""
 
     link: SendLink
     choice: BacklogChoice = field(default_factory=BacklogChoice)
 
 
-class Watch:
+class EntityMonitor:
     """Carries out what an entity's health asks for, and wakes it when its time has come.
 
     :param ping: sends one ping and reports how it ended.
@@ -35,13 +35,13 @@ class Watch:
     def __init__(
         self,
         health: EntityHealth,
-        chores: Chores,
+        chores: BackgroundTasks,
         *,
-        ping: "Callable[[Watch], Coroutine[Any, Any, None]]",
-        turned: "Callable[[Watch, State], None]",
+        ping: "Callable[[EntityMonitor], Coroutine[Any, Any, None]]",
+        turned: "Callable[[EntityMonitor, State], None]",
     ) -> None:
         self.health: Final = health
-        self.seats: set[Seat] = set()
+        self.senders: set[SenderState] = set()
         self.since: float | None = None
         """When the state began, by the loop's clock; None: healthy from the beginning."""
         self.demands_sessions = False
@@ -71,11 +71,11 @@ class Watch:
         self.since = self._loop.time()
         if action is Action.ENGAGE:
             why = f"failover of {self.health.entity!r} has engaged"
-            for seat in self.seats:  # S4: no application send goes to the primary any more
+            for sender_state in self.senders:  # S4: no application send goes to the primary any more
                 if self.health.answers:
-                    seat.link.withdraw(why)
+                    sender_state.link.withdraw(why)
                 else:
-                    seat.link.abandon(why)
+                    sender_state.link.abandon(why)
         self._tell(self, _STATE_AFTER[action])
         if action is not Action.PREPARE_BACKLOG:
             self.wake()

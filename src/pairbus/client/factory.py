@@ -29,7 +29,7 @@ from pairbus.core.naming import backlog_paths, namespace_label
 from pairbus.core.options import SendAvailabilityPairedNamespaceOptions, TransportName, check_pairing
 from pairbus.errors import OptionError
 from pairbus.instrument.hooks import Instrument
-from pairbus.links.deadlines import Chores, within
+from pairbus.links.deadlines import BackgroundTasks, within
 from pairbus.links.native.client import NativeClient
 from pairbus.links.native.endpoint import endpoint_of
 from pairbus.links.sdk.links import Link
@@ -112,7 +112,7 @@ class MessagingFactory:
         self.unpaired_links: WeakSet[Link] = WeakSet()
         """The senders' links of that client."""
         self._tls: SSLContext | None = None
-        self._chores = Chores()
+        self._chores = BackgroundTasks()
         self._random: Random = SystemRandom()
         self.is_pairing = False
         """Whether :meth:`pair_namespace` is under way."""

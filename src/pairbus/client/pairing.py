@@ -11,7 +11,7 @@ from typing import Final
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 
 from pairbus.client import pings as prober
-from pairbus.client.entity_monitor import Seat, Watch
+from pairbus.client.entity_monitor import EntityMonitor, SenderState
 from pairbus.client.send_link import SendLink, Unheard
 from pairbus.core.health import HealthBook, State
 from pairbus.core.ledger import Stage
@@ -22,7 +22,7 @@ from pairbus.core.sending import SendPolicy, note_backlog_failure, note_primary_
 from pairbus.core.verdict import ErrorFacts
 from pairbus.instrument.hooks import Instrument
 from pairbus.links.channel import OpenChannel
-from pairbus.links.deadlines import Chores
+from pairbus.links.deadlines import BackgroundTasks
 from pairbus.links.errors import facts
 from pairbus.links.native.client import NativeClient
 from pairbus.links.sdk.channel import open_channel
@@ -59,7 +59,7 @@ class Pairing:
         *,
         queues: tuple[str, ...],
         missing: Mapping[str, Exception],
-        chores: Chores,
+        chores: BackgroundTasks,
         instrument: Instrument,
         random: Random,
         turned: Callable[[str, State], None],
@@ -78,52 +78,54 @@ class Pairing:
         self._instrument = instrument
         self._tell = turned
         self.time: Final = asyncio.get_running_loop().time  # to ask which loop runs is a call of the system
-        self._watches: dict[str, Watch] = {}
+        self._monitors: dict[str, EntityMonitor] = {}
         self._backlog: dict[str, SendLink] = {}
-        self._probes: dict[Watch, SendLink] = {}
+        self._probes: dict[EntityMonitor, SendLink] = {}
 
     @property
-    def watches(self) -> tuple[Watch, ...]:
+    def monitors(self) -> tuple[EntityMonitor, ...]:
         """Every entity that was sent to."""
-        return tuple(self._watches.values())
+        return tuple(self._monitors.values())
 
-    def watch(self, entity: str) -> Watch:
-        """Return the watch over an entity, which all its senders share (S1)."""
+    def monitor(self, entity: str) -> EntityMonitor:
+        """Return the monitor of an entity, which all its senders share (S1)."""
         key = entity_key(entity)
-        watch = self._watches.get(key)
-        if watch is None:
-            watch = self._watches[key] = Watch(self._book[entity], self._chores, ping=self._ping, turned=self._on_turn)
-        return watch
+        monitor = self._monitors.get(key)
+        if monitor is None:
+            monitor = self._monitors[key] = EntityMonitor(
+                self._book[entity], self._chores, ping=self._ping, turned=self._on_turn
+            )
+        return monitor
 
-    def take_seat(self, entity: str, make: Callable[[], ServiceBusSender]) -> Seat:
+    def add_sender(self, entity: str, make: Callable[[], ServiceBusSender]) -> SenderState:
         """Give a sender its link to an entity."""
-        watch = self.watch(entity)
-        seat = Seat(self._link_to(make, entity, Stage.DIRECT, partial(self._primary_unheard, watch)))
-        watch.seats.add(seat)
-        if watch.health.state is not State.HEALTHY:
-            self._prepare(seat)
-        return seat
+        monitor = self.monitor(entity)
+        sender_state = SenderState(self._link_to(make, entity, Stage.DIRECT, partial(self._primary_unheard, monitor)))
+        monitor.senders.add(sender_state)
+        if monitor.health.state is not State.HEALTHY:
+            self._prepare(sender_state)
+        return sender_state
 
-    async def leave_seat(self, entity: str, seat: Seat) -> None:
+    async def remove_sender(self, entity: str, sender_state: SenderState) -> None:
         """Close the link of a sender.
 
         A caller that is less patient than an attempt takes, and has a sender for each send, would never see an attempt
         end: so one link for each entity may stay until its attempt has ended, which tells of the entity's health.
         """
-        watch = self.watch(entity)
-        watch.seats.discard(seat)
-        await seat.link.finish()
-        if seat.link.is_unheard and watch.left_behind is None and watch.health.state is State.HEALTHY:
-            watch.left_behind = seat.link
-            self._chores.start(self._end_left_behind(watch, seat.link), f"last attempt at {entity}")
+        monitor = self.monitor(entity)
+        monitor.senders.discard(sender_state)
+        await sender_state.link.finish()
+        if sender_state.link.is_unheard and monitor.left_behind is None and monitor.health.state is State.HEALTHY:
+            monitor.left_behind = sender_state.link
+            self._chores.start(self._end_left_behind(monitor, sender_state.link), f"last attempt at {entity}")
         else:
-            await seat.link.close()
+            await sender_state.link.close()
 
-    async def _end_left_behind(self, watch: Watch, link: SendLink) -> None:
+    async def _end_left_behind(self, monitor: EntityMonitor, link: SendLink) -> None:
         try:
             await link.end()
         finally:
-            watch.left_behind = None
+            monitor.left_behind = None
 
     def backlog(self, queue: str) -> SendLink:
         """Return the link to a backlog queue, which all senders share."""
@@ -137,12 +139,12 @@ class Pairing:
             )
         return link
 
-    def _primary_unheard(self, watch: Watch, known: ErrorFacts | None, _began: float) -> None:
+    def _primary_unheard(self, monitor: EntityMonitor, known: ErrorFacts | None, _began: float) -> None:
         """Note how an attempt at the primary ended whose caller has gone."""
         if known is None:
-            watch.act(watch.health.attempt_accepted())
+            monitor.act(monitor.health.attempt_accepted())
         else:
-            watch.act(note_primary_failure(watch.health, self.policy, known, self.time()))
+            monitor.act(note_primary_failure(monitor.health, self.policy, known, self.time()))
 
     def _backlog_unheard(self, queue: str, known: ErrorFacts | None, began: float) -> None:
         """Note how an attempt at a backlog queue ended whose caller has gone."""
@@ -153,8 +155,8 @@ class Pairing:
 
     def stop(self) -> None:
         """Stop timers and pings, and let all sends that wait for a turn look again (C2)."""
-        for watch in self._watches.values():
-            watch.stop()
+        for monitor in self._monitors.values():
+            monitor.stop()
 
     def abandon(self, why: str) -> None:
         """End all that is under way."""
@@ -167,9 +169,9 @@ class Pairing:
         await asyncio.gather(*(client.close() for client in self.ends.native or ()))
 
     def _links(self) -> list[SendLink]:
-        seats = [seat.link for watch in self._watches.values() for seat in watch.seats]
-        left_behind = [watch.left_behind for watch in self._watches.values() if watch.left_behind is not None]
-        return [*seats, *self._backlog.values(), *self._probes.values(), *left_behind]
+        senders = [sender_state.link for monitor in self._monitors.values() for sender_state in monitor.senders]
+        left_behind = [monitor.left_behind for monitor in self._monitors.values() if monitor.left_behind is not None]
+        return [*senders, *self._backlog.values(), *self._probes.values(), *left_behind]
 
     def _link_to(self, make: Callable[[], ServiceBusSender], entity: str, stage: Stage, unheard: Unheard) -> SendLink:
         is_direct, seconds = stage is Stage.DIRECT, self.policy.attempt_timeout
@@ -186,48 +188,48 @@ class Pairing:
             unheard=unheard,
         )
 
-    def _prepare(self, seat: Seat) -> None:
+    def _prepare(self, sender_state: SenderState) -> None:
         """Open the link to the backlog queue of a sender, so that failing over costs no connection set-up."""
-        queue = seat.choice.queue = self.rotation.choose(seat.choice.queue, self.time())
+        queue = sender_state.choice.queue = self.rotation.choose(sender_state.choice.queue, self.time())
         if queue is not None:
             self.backlog(queue).prepare_soon()
 
-    def _on_turn(self, watch: Watch, state: State) -> None:
+    def _on_turn(self, monitor: EntityMonitor, state: State) -> None:
         if state is State.SUSPECT:
-            for seat in watch.seats:
-                self._prepare(seat)
-        self._instrument.turn(namespace_label(self.ends.primary), watch.health.entity, state.value)
-        self._tell(watch.health.entity, state)
+            for sender_state in monitor.senders:
+                self._prepare(sender_state)
+        self._instrument.turn(namespace_label(self.ends.primary), monitor.health.entity, state.value)
+        self._tell(monitor.health.entity, state)
 
-    async def _ping(self, watch: Watch) -> None:
-        link = self._probe(watch)
+    async def _ping(self, monitor: EntityMonitor) -> None:
+        link = self._probe(monitor)
         deadline = self.time() + self.policy.attempt_timeout
         try:
-            watch.demands_sessions = await prober.ping(
-                link, deadline, session=watch.demands_sessions, size=watch.health.ping_bytes
+            monitor.demands_sessions = await prober.ping(
+                link, deadline, session=monitor.demands_sessions, size=monitor.health.ping_bytes
             )
         except Exception as error:  # noqa: BLE001 (G1: whatever it is, the entity is not back)
-            _LOGGER.debug("%r is not back: %r (%s)", watch.health.entity, error, facts(error).cause.value)
-            watch.act(watch.health.ping_failed(self.time(), error))
+            _LOGGER.debug("%r is not back: %r (%s)", monitor.health.entity, error, facts(error).cause.value)
+            monitor.act(monitor.health.ping_failed(self.time(), error))
             return
-        watch.act(watch.health.ping_accepted())
-        probe = self._probes.pop(watch, None)
+        monitor.act(monitor.health.ping_accepted())
+        probe = self._probes.pop(monitor, None)
         if probe is not None:
             await probe.close()
-        for seat in watch.seats:
-            if seat.link is not link:
-                seat.link.prepare_soon()
+        for sender_state in monitor.senders:
+            if sender_state.link is not link:
+                sender_state.link.prepare_soon()
 
-    def _probe(self, watch: Watch) -> SendLink:
+    def _probe(self, monitor: EntityMonitor) -> SendLink:
         """The link to ping on: the sender's that sent last, so that it is open when the entity is back."""
-        if watch.seats:
-            return max((seat.link for seat in watch.seats), key=lambda link: link.used_at)
-        if watch not in self._probes:
-            entity = watch.health.entity
-            self._probes[watch] = self._link_to(
+        if monitor.senders:
+            return max((sender_state.link for sender_state in monitor.senders), key=lambda link: link.used_at)
+        if monitor not in self._probes:
+            entity = monitor.health.entity
+            self._probes[monitor] = self._link_to(
                 lambda: self.ends.primary_client.get_queue_sender(entity),
                 entity,
                 Stage.DIRECT,
-                partial(self._primary_unheard, watch),
+                partial(self._primary_unheard, monitor),
             )
-        return self._probes[watch]
+        return self._probes[monitor]

@@ -38,7 +38,7 @@ from pairbus.core.sending import ABOUT_THE_MESSAGE
 from pairbus.core.verdict import ErrorFacts
 from pairbus.instrument.hooks import Instrument
 from pairbus.links.channel import STALE_SECONDS, Channel, OpenChannel
-from pairbus.links.deadlines import AbandonedError, Chores, cancel, outcome_of
+from pairbus.links.deadlines import AbandonedError, BackgroundTasks, cancel, outcome_of
 from pairbus.links.errors import facts, is_unsent
 from pairbus.messages.encoding import batch_of, encoded
 from pairbus.messages.sdk_batches import ENVELOPE_BYTES, IN_BATCH_BYTES
@@ -71,7 +71,7 @@ class SendLink:
         namespace: str,
         entity: str,
         stage: Stage,
-        chores: Chores,
+        chores: BackgroundTasks,
         instrument: Instrument,
         unheard: Unheard,
     ) -> None:

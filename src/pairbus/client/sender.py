@@ -14,7 +14,7 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from pairbus.client.entity_monitor import Seat, Watch
+from pairbus.client.entity_monitor import EntityMonitor, SenderState
 from pairbus.client.pairing import Pairing
 from pairbus.client.send_link import SendLink
 from pairbus.client.send_outcomes import ParkedSchedule, explained, in_doubt
@@ -68,7 +68,7 @@ class _GaveUpError(Exception):
 
 
 @dataclass(eq=False, slots=True)
-class Shipment:
+class MessagesToSend:
     """What one call sends.
 
     :ivar payloads: the messages, encoded by their caller; None: they are not.
@@ -141,8 +141,8 @@ class MessageSender:
         self._link = Link(self._sdk)  # which keeps hold of the sockets that the SDK forgets
         factory.unpaired_links.add(self._link)
         self._sdk_lock = asyncio.Lock()
-        self._seat: Seat | None = None
-        self._watch: Watch | None = None
+        self._state: SenderState | None = None
+        self._monitor: EntityMonitor | None = None
         self._closed = False
 
     @property
@@ -170,16 +170,16 @@ class MessageSender:
             async with self._sdk_lock:
                 await self._sdk.__aenter__()
             return self
-        watch, seat = self._take_seat(pairing)
-        if not watch.health.engaged:
+        monitor, sender_state = self._add_sender(pairing)
+        if not monitor.health.engaged:
             try:
-                await seat.link.prepare()
+                await sender_state.link.prepare()
             except Exception as error:
                 self._check_given_up(error)
                 known = facts(error, begun=False)
                 if pairing.policy.classify(known) is Verdict.CALLERS:
                     raise
-                watch.act(note_primary_failure(watch.health, pairing.policy, known, pairing.time()))
+                monitor.act(note_primary_failure(monitor.health, pairing.policy, known, pairing.time()))
         return self
 
     async def __aexit__(
@@ -192,9 +192,9 @@ class MessageSender:
         if self._closed:
             return
         self._closed = True
-        pairing, seat = self._factory.pairing, self._seat
-        if pairing is not None and seat is not None:
-            await pairing.leave_seat(self.entity_name, seat)
+        pairing, sender_state = self._factory.pairing, self._state
+        if pairing is not None and sender_state is not None:
+            await pairing.remove_sender(self.entity_name, sender_state)
         async with self._sdk_lock:
             try:
                 await self._sdk.close()
@@ -222,7 +222,7 @@ class MessageSender:
         if not messages:
             return
         check(messages)  # E3
-        await self._ship(pairing, Shipment(messages, not isinstance(message, _ONE), payloads), timeout)
+        await self._ship(pairing, MessagesToSend(messages, not isinstance(message, _ONE), payloads), timeout)
 
     async def schedule_messages(
         self, messages: MessageTypes, schedule_time_utc: datetime, *, timeout: float | None = None, **kwargs: Any
@@ -242,9 +242,9 @@ class MessageSender:
         check(scheduled)
         for message in scheduled:
             _schedule(message, schedule_time_utc)
-        shipment = Shipment(scheduled, schedule_at=schedule_time_utc)
-        outcome = await self._ship(pairing, shipment, timeout)
-        numbers = shipment.numbers or []
+        to_send = MessagesToSend(scheduled, schedule_at=schedule_time_utc)
+        outcome = await self._ship(pairing, to_send, timeout)
+        numbers = to_send.numbers or []
         return ParkedSchedule(outcome.parked, numbers) if outcome.parked else numbers
 
     async def cancel_scheduled_messages(
@@ -258,8 +258,8 @@ class MessageSender:
         if pairing is None:
             await self._unpaired(lambda sdk: sdk.cancel_scheduled_messages(sequence_numbers, timeout=timeout))
             return
-        watch, seat = self._take_seat(pairing)
-        if watch.health.engaged:
+        monitor, sender_state = self._add_sender(pairing)
+        if monitor.health.engaged:
             raise CancelUnavailableError(self.entity_name)
         began = pairing.time()
         numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else sequence_numbers
@@ -270,7 +270,7 @@ class MessageSender:
             lambda channel: channel.cancel_scheduled(numbers),
         )
         try:
-            await _attempt(seat.link, submission, None if timeout is None else began + timeout)
+            await _attempt(sender_state.link, submission, None if timeout is None else began + timeout)
         except _GaveUpError:
             assert timeout is not None  # noqa: S101 (only a caller's time-out ends like this)
             late = SendTimeoutError(self.entity_name, timeout, None, maybe_sent=submission.begun)
@@ -284,10 +284,10 @@ class MessageSender:
         pairing = self._check()
         if pairing is None:
             return await self._unpaired(lambda sdk: sdk.create_message_batch(max_size_in_bytes))
-        watch, seat = self._take_seat(pairing)
-        if seat.link.batch_bytes is None and not watch.health.engaged:
+        monitor, sender_state = self._add_sender(pairing)
+        if sender_state.link.batch_bytes is None and not monitor.health.engaged:
             await self.__aenter__()  # only an open link tells the limit
-        limit = seat.link.batch_bytes or STANDARD_BATCH_BYTES
+        limit = sender_state.link.batch_bytes or STANDARD_BATCH_BYTES
         if max_size_in_bytes and max_size_in_bytes > limit:
             raise ValueError(  # the SDK's own words
                 f"Max message size: {max_size_in_bytes} is too large, acceptable max batch size is: {limit} bytes."
@@ -311,66 +311,66 @@ class MessageSender:
             async with self._sdk_lock:  # the SDK's senders are not made to be shared by tasks
                 return await work(self._sdk)
 
-    def _take_seat(self, pairing: Pairing) -> tuple[Watch, Seat]:
-        if self._watch is None or self._seat is None:
-            self._watch = pairing.watch(self.entity_name)
+    def _add_sender(self, pairing: Pairing) -> tuple[EntityMonitor, SenderState]:
+        if self._monitor is None or self._state is None:
+            self._monitor = pairing.monitor(self.entity_name)
             client = pairing.ends.primary_client
-            self._seat = pairing.take_seat(self.entity_name, lambda: self._make(client))
-        return self._watch, self._seat
+            self._state = pairing.add_sender(self.entity_name, lambda: self._make(client))
+        return self._monitor, self._state
 
-    async def _ship(self, pairing: Pairing, shipment: Shipment, timeout: float | None) -> Done:
+    async def _ship(self, pairing: Pairing, to_send: MessagesToSend, timeout: float | None) -> Done:
         """Carry out the procedure of one send (:class:`~pairbus.core.sending.Sending`), step by step."""
-        watch, seat = self._take_seat(pairing)
+        monitor, sender_state = self._add_sender(pairing)
         sending = Sending(
-            watch.health,
+            monitor.health,
             pairing.rotation,
-            seat.choice,
+            sender_state.choice,
             pairing.policy,
             pairing.random,
             pairing.time(),
             timeout,
-            len(shipment.messages),
+            len(to_send.messages),
         )
         with self._factory.under_way:
             while True:
                 step = sending.step(pairing.time())
                 if isinstance(step, ToPrimary):
-                    await self._to_primary(pairing, sending, shipment, step)
+                    await self._to_primary(pairing, sending, to_send, step)
                 elif isinstance(step, Done):
                     return step
                 elif isinstance(step, ToBacklog):
-                    await self._to_backlog(pairing, sending, shipment, step)
+                    await self._to_backlog(pairing, sending, to_send, step)
                 elif isinstance(step, Pause):
                     self._check_open(sending)  # C2: what is under way may end, but not wait
-                    if await watch.wait(step.until):
+                    if await monitor.wait(step.until):
                         sending.health_changed()
                 else:
-                    raise explained(step, shipment.messages)
+                    raise explained(step, to_send.messages)
 
-    async def _to_primary(self, pairing: Pairing, sending: Sending, shipment: Shipment, step: ToPrimary) -> None:
-        watch, seat = self._take_seat(pairing)
-        submission = shipment.submission(step.deadline, step.first)
+    async def _to_primary(self, pairing: Pairing, sending: Sending, to_send: MessagesToSend, step: ToPrimary) -> None:
+        monitor, sender_state = self._add_sender(pairing)
+        submission = to_send.submission(step.deadline, step.first)
         try:
-            shipment.numbers = await _attempt(seat.link, submission, sending.ends)
+            to_send.numbers = await _attempt(sender_state.link, submission, sending.ends)
         except _GaveUpError:
             sending.gave_up(begun=submission.begun)
         except Exception as error:  # noqa: BLE001 (judged by the rules)
             known = sized(facts(error, begun=submission.begun), submission.messages)
             self._check_given_up(error, sending, begun=known.in_doubt)
-            watch.act(sending.primary_failed(known, pairing.time()))
+            monitor.act(sending.primary_failed(known, pairing.time()))
         else:
             actions = sending.primary_accepted()
             if actions:
-                watch.act(actions)
+                monitor.act(actions)
 
-    async def _to_backlog(self, pairing: Pairing, sending: Sending, shipment: Shipment, step: ToBacklog) -> None:
+    async def _to_backlog(self, pairing: Pairing, sending: Sending, to_send: MessagesToSend, step: ToBacklog) -> None:
         link = pairing.backlog(step.queue)
         begun = False
         try:
             pairing.ends.check_secondary()
-            if shipment.runs is None:
-                shipment.runs = self._rewrite(shipment.messages, link.batch_bytes or STANDARD_BATCH_BYTES)
-            run = shipment.runs[0]
+            if to_send.runs is None:
+                to_send.runs = self._rewrite(to_send.messages, link.batch_bytes or STANDARD_BATCH_BYTES)
+            run = to_send.runs[0]
             submission = self._park(run, step.deadline)
             try:
                 await _attempt(link, submission, sending.ends)
@@ -381,9 +381,9 @@ class MessageSender:
         except Exception as error:  # noqa: BLE001 (judged by the rules)
             known = facts(error, begun=begun)
             self._check_given_up(error, sending, begun=known.in_doubt)
-            sending.backlog_failed(step.queue, self._understood(known, sending, shipment, link), pairing.time())
+            sending.backlog_failed(step.queue, self._understood(known, sending, to_send, link), pairing.time())
         else:
-            del shipment.runs[0]
+            del to_send.runs[0]
             sending.backlog_accepted(step.queue, len(run))
 
     def _check_given_up(self, error: Exception, sending: Sending | None = None, *, begun: bool = False) -> None:
@@ -409,14 +409,14 @@ class MessageSender:
         return Submission(Kind.SEND, run, deadline, joins=not is_batch, is_batch=is_batch, destination=self.entity_name)
 
     @staticmethod
-    def _understood(known: ErrorFacts, sending: Sending, shipment: Shipment, link: SendLink) -> ErrorFacts:
+    def _understood(known: ErrorFacts, sending: Sending, to_send: MessagesToSend, link: SendLink) -> ErrorFacts:
         """Judge what is ours: a secondary that has ended, and a message that has grown too large (S8)."""
         if isinstance(known.error, FactoryEndedError):
             return ErrorFacts(Cause.CONNECTION, known.error, begun=False)
-        if known.cause is not Cause.TOO_LARGE or not shipment.runs or len(shipment.runs[0]) != 1:
+        if known.cause is not Cause.TOO_LARGE or not to_send.runs or len(to_send.runs[0]) != 1:
             return known
         limit = link.batch_bytes or STANDARD_BATCH_BYTES
-        error = too_large(shipment.messages[sending.parked], shipment.runs[0][0], limit)
+        error = too_large(to_send.messages[sending.parked], to_send.runs[0][0], limit)
         error.__cause__ = known.error
         return ErrorFacts(known.cause, error)
 

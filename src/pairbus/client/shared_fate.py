@@ -7,7 +7,7 @@ from typing import Protocol
 from pairbus.core.lifecycle import GRACE, SharedFate, Side
 
 
-class Mortal(Protocol):
+class EndingFactory(Protocol):
     """What can end, and can be made to."""
 
     @property
@@ -24,7 +24,7 @@ class Mortal(Protocol):
         ...
 
 
-def share_fate(primary: Mortal, secondary: Mortal) -> None:
+def share_fate(primary: EndingFactory, secondary: EndingFactory) -> None:
     """Fault the one of a pair that has not ended five seconds after the other.
 
     The rule outlives the syphon, which ends with the primary.

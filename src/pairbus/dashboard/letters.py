@@ -8,8 +8,8 @@ from typing import Final, TypeAlias
 
 from nicegui import ui
 
+from pairbus.dashboard.dead_letters import EntityDeadLetters
 from pairbus.dashboard.monitor import Monitor
-from pairbus.dashboard.piles import Pile
 from pairbus.dashboard.snapshot import Role
 from pairbus.dashboard.widgets import Live, panel
 from pairbus.dashboard.words import plural, stamp
@@ -27,7 +27,7 @@ class DeadLetters:
 
     def __init__(self, monitor: Monitor) -> None:
         self._monitor = monitor
-        self._shown: tuple[Pile, ...] | None = None
+        self._shown: tuple[EntityDeadLetters, ...] | None = None
         with panel("Dead letters"):
             self._place = ui.element("div").classes("piles")
 
@@ -46,7 +46,7 @@ class DeadLetters:
             for pile in piles:
                 self._pile(pile)
 
-    def _pile(self, pile: Pile) -> None:
+    def _pile(self, pile: EntityDeadLetters) -> None:
         with ui.element("div").classes("pile"):
             with ui.element("div").classes("pile-head"):
                 Live(
@@ -62,7 +62,7 @@ class DeadLetters:
             if pile.letters and pile.count > len(pile.letters):
                 Live(f'<p class="small">The oldest {len(pile.letters)} are shown.</p>')
 
-    def _letter(self, pile: Pile, letter: Letter) -> None:
+    def _letter(self, pile: EntityDeadLetters, letter: Letter) -> None:
         name = letter.message_id or f"number {letter.sequence_number}"
         facts = [f"id {name}", *([stamp(letter.enqueued_at)] if letter.enqueued_at is not None else [])]
         if letter.destination:
@@ -91,7 +91,7 @@ class DeadLetters:
         await dialog
         dialog.delete()
 
-    async def _resubmit(self, pile: Pile, letter: Letter | None) -> None:
+    async def _resubmit(self, pile: EntityDeadLetters, letter: Letter | None) -> None:
         what = _named(pile, letter)
         role = Role.PRIMARY if pile.shelf.is_backlog else pile.role
         back = f"Left empty, it goes back to {pile.shelf.name}"
@@ -118,7 +118,7 @@ class DeadLetters:
             letters = None if letter is None else [letter]
             await self._do(partial(self._monitor.piles.resubmit, pile, letters, where))
 
-    async def _discard(self, pile: Pile, letter: Letter | None) -> None:
+    async def _discard(self, pile: EntityDeadLetters, letter: Letter | None) -> None:
         what = _named(pile, letter)
         with self._place, ui.dialog() as dialog, ui.card().classes("card"):
             Live(f"<h2>Discard {escape(what)}?</h2>")
@@ -146,7 +146,7 @@ class DeadLetters:
         self.refresh()
 
 
-def _named(pile: Pile, letter: Letter | None) -> str:
+def _named(pile: EntityDeadLetters, letter: Letter | None) -> str:
     if letter is None:
         return f"all {plural(pile.count, 'dead letter')}"
     return letter.message_id or f"number {letter.sequence_number}"

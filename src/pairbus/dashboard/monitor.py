@@ -12,10 +12,10 @@ from typing import Final
 from pairbus.core.naming import namespace_label
 from pairbus.core.pricing import Plan
 from pairbus.dashboard.account import Account, month_start
+from pairbus.dashboard.dead_letters import Piles
 from pairbus.dashboard.faults import Board, boards, local_port
 from pairbus.dashboard.follow import Follower
 from pairbus.dashboard.look import Looker
-from pairbus.dashboard.piles import Piles
 from pairbus.dashboard.snapshot import Role
 from pairbus.dashboard.view import Reading, View, view
 from pairbus.errors import PairbusError

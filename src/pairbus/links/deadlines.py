@@ -63,7 +63,7 @@ async def within(seconds: float, work: Coroutine[Any, Any, T], *, overrun: Calla
     return task.result()
 
 
-class Chores:
+class BackgroundTasks:
     """The background tasks of one factory: none is lost, and a closed factory has none."""
 
     def __init__(self) -> None:

@@ -26,7 +26,7 @@ _LOCKS_LAST = 180.0  # a burst takes less, and what went wrong before it does no
 _BETWEEN_TRIES = 3.0  # 2 s at most, and the time that an answer takes
 
 
-class Fate(enum.Enum):
+class KnownOutcome(enum.Enum):
     """What the sender of a message knows of it."""
 
     UNDER_WAY = "under way"
@@ -55,7 +55,7 @@ class Violation:
 class _Sent:
     message: Message
     entity: str
-    fate: Fate = Fate.UNDER_WAY
+    fate: KnownOutcome = KnownOutcome.UNDER_WAY
 
 
 @dataclass(slots=True)
@@ -119,8 +119,8 @@ class Checker:
 
     def ended(self, message: Message, outcome: Done | Failed, *, parked: bool) -> None:
         """A client was told how its send ended, and whether this message was parked before that."""
-        failed = Fate.UNKNOWN if outcome.in_doubt else Fate.REFUSED
-        self.sent[message.id].fate = Fate.ACCEPTED if parked or isinstance(outcome, Done) else failed
+        failed = KnownOutcome.UNKNOWN if outcome.in_doubt else KnownOutcome.REFUSED
+        self.sent[message.id].fate = KnownOutcome.ACCEPTED if parked or isinstance(outcome, Done) else failed
         if isinstance(outcome, Failed) and isinstance(outcome.error, BacklogUnavailableError):
             self._check_unavailable(message)
 
@@ -132,7 +132,7 @@ class Checker:
     def client_crashed(self, client: str, sending: Iterable[Message]) -> None:
         """A client crashed, in the middle of these sends."""
         for message in sending:
-            self.sent[message.id].fate = Fate.UNKNOWN
+            self.sent[message.id].fate = KnownOutcome.UNKNOWN
         for key in [key for key in self._outages if key[0] == client]:
             del self._outages[key]
 
@@ -298,11 +298,11 @@ class Checker:
         for about, sent in self.sent.items():
             arrived, dead = self.arrivals[about], about in self._dead
             match sent.fate:
-                case Fate.ACCEPTED if not arrived and not dead:
+                case KnownOutcome.ACCEPTED if not arrived and not dead:
                     self.broken("Y1", about, f"{about} was accepted and is missing")
-                case Fate.REFUSED if arrived or dead:
+                case KnownOutcome.REFUSED if arrived or dead:
                     self.broken("S5", about, f"{about} was refused and appeared all the same")
-                case Fate.UNDER_WAY:
+                case KnownOutcome.UNDER_WAY:
                     self.broken("S10", about, f"{about} is still under way")
                 case _:
                     pass

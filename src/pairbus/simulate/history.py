@@ -24,7 +24,7 @@ NOT_COMPLETED = "{} is delivered and not completed: {}"
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class HistoryEntry:
     """One thing that happened."""
 
     at: float
@@ -41,11 +41,11 @@ class History:
     """Everything that happened, in order; put into words only when somebody asks."""
 
     kernel: Kernel
-    lines: list[Line] = field(default_factory=list[Line])
+    lines: list[HistoryEntry] = field(default_factory=list[HistoryEntry])
 
     def add(self, who: str, form: str, *args: object) -> None:
         """Note something."""
-        self.lines.append(Line(self.kernel.now, who, form, args))
+        self.lines.append(HistoryEntry(self.kernel.now, who, form, args))
 
     def about(self, subject: str) -> Iterator[str]:
         """Tell what concerns one message, queue or entity, with what went wrong meanwhile."""

@@ -11,7 +11,7 @@ from pairbus.core.reconciliation import Counts
 from pairbus.core.routing import DeadLetter, DeadLetterReason
 from pairbus.core.sending import SendPolicy
 from pairbus.simulate.brokers import Fault, FaultKind, Message, Namespace
-from pairbus.simulate.checker import Checker, Fate, Violation
+from pairbus.simulate.checker import Checker, KnownOutcome, Violation
 from pairbus.simulate.clients import Client, Pair
 from pairbus.simulate.history import WORLD, History
 from pairbus.simulate.kernel import Kernel, Process
@@ -37,7 +37,7 @@ class Result:
     seed: int
     violations: Sequence[Violation]
     history: History
-    fates: Mapping[Fate, int]
+    fates: Mapping[KnownOutcome, int]
     parked: int
     delivered: int
     dead_lettered: int

@@ -16,7 +16,7 @@ from pairbus.core.ledger import Kind, Stage
 from pairbus.core.verdict import Cause, ErrorFacts
 from pairbus.instrument.hooks import Instrument
 from pairbus.links.channel import Answered
-from pairbus.links.deadlines import AbandonedError, Chores
+from pairbus.links.deadlines import AbandonedError, BackgroundTasks
 from pairbus.messages.sdk_batches import Message
 
 FOREVER = 1000.0
@@ -84,7 +84,7 @@ def _fake() -> None:
     FakeChannel.asked = asyncio.Event()
 
 
-def link_of(chores: Chores) -> SendLink:
+def link_of(chores: BackgroundTasks) -> SendLink:
     return SendLink(
         FakeChannel.open,
         namespace="contoso",
@@ -118,7 +118,7 @@ class Hanging:
 
 def play(scenario: Callable[[SendLink], Awaitable[None]]) -> None:
     async def run() -> None:
-        chores = Chores()
+        chores = BackgroundTasks()
         link = link_of(chores)
         await scenario(link)
         await link.close()

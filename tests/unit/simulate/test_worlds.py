@@ -21,7 +21,7 @@ from pairbus.core.routing import DeadLetter, DeadLetterReason, Destinations
 from pairbus.core.sending import Sending
 from pairbus.core.verdict import Cause, ErrorFacts
 from pairbus.simulate.brokers import LOCK_SECONDS, Fault, FaultKind, Locked, Message
-from pairbus.simulate.checker import Fate
+from pairbus.simulate.checker import KnownOutcome
 from pairbus.simulate.history import NOT_SENT, TURNED
 from pairbus.simulate.setting import (
     ClockStep,
@@ -66,11 +66,11 @@ def test_seeds_make_worlds_with_everything_that_can_go_wrong() -> None:
 
 
 def test_worlds_reach_every_fate() -> None:
-    total = Counter[Fate]()
+    total = Counter[KnownOutcome]()
     results = [run_seed(seed) for seed in SEEDS]
     for result in results:
         total.update(result.fates)
-    assert all(total[fate] > 50 for fate in (Fate.ACCEPTED, Fate.UNKNOWN, Fate.REFUSED))
+    assert all(total[fate] > 50 for fate in (KnownOutcome.ACCEPTED, KnownOutcome.UNKNOWN, KnownOutcome.REFUSED))
     for what in ("parked", "dead_lettered", "repeated", "pings"):
         assert sum(getattr(result, what) for result in results) > 50, what
 
@@ -86,7 +86,7 @@ def test_the_story_loses_nothing() -> None:
     """Y6: parked = delivered + dead-lettered + still there."""
     result = World(outage()).run()
     assert result.ok
-    assert result.fates == {Fate.ACCEPTED: 60}
+    assert result.fates == {KnownOutcome.ACCEPTED: 60}
     assert (result.delivered, result.dead_lettered, result.repeated) == (60, 0, 0)
     assert result.parked > 20
 

@@ -78,17 +78,17 @@ def _folder(keep: Path | None) -> Path:
 
 
 def _tell(terminal: Console, ending: "Ending", folder: Path) -> None:
-    tally, unpaired = ending.tally, ending.unpaired
+    counts, unpaired = ending.counts, ending.unpaired
     table = Table(title="\nWhat became of the orders", title_justify="left", show_header=False, box=None)
     table.add_column(justify="right", style="bold")
     for number, what in (
-        (tally.sent, "sent"),
-        (tally.failed, "sends that failed"),
+        (counts.sent, "sent"),
+        (counts.failed, "sends that failed"),
         (ending.parked, "parked while contoso was away"),
         (ending.delivered, "carried home by the Spark syphon"),
-        (tally.received, "received by the clerks"),
-        (len(tally.lost), "lost"),
-        (tally.duplicates, "came twice"),
+        (counts.received, "received by the clerks"),
+        (len(counts.lost), "lost"),
+        (counts.duplicates, "came twice"),
     ):
         table.add_row(str(number), what)
     terminal.print(table)
@@ -101,7 +101,7 @@ def _tell(terminal: Console, ending: "Ending", folder: Path) -> None:
     terminal.print(costs)
     if not float(ending.report["operations_charge"]):
         terminal.print(line(("So few operations are free: the plan's base charge covers them.", "dim")))
-    for lost in tally.lost:
+    for lost in counts.lost:
         terminal.print(line(("lost:", "red"), f" {lost}"))
     terminal.print(f"\nFailover engaged {ending.failover_seconds:.1f} s after the kill.")
     attempts = unpaired.sent + unpaired.failed

@@ -14,9 +14,9 @@ from rich.console import Console
 
 from pairbus.aio import MessagingFactory, NamespaceManager, SendAvailabilityPairedNamespaceOptions
 from pairbus.cli.demo import jobs
+from pairbus.cli.demo.order_counts import OrderCounts
 from pairbus.cli.demo.screen import Scene, Screen
 from pairbus.cli.demo.shop import Till, bare, clerk, paired
-from pairbus.cli.demo.tally import Tally
 from pairbus.client.availability import Turn
 from pairbus.core.health import State
 from pairbus.core.ledger import Outcome, Record, Stage
@@ -43,8 +43,8 @@ PATIENT: Final = 60.0
 class Ending:
     """What the play has come to; :meth:`as_json` is what ``--json`` prints."""
 
-    tally: Tally
-    unpaired: Tally
+    counts: OrderCounts
+    unpaired: OrderCounts
     parked: int
     failover_seconds: float
     syphon: Mapping[str, Any]
@@ -58,18 +58,18 @@ class Ending:
     @property
     def good(self) -> bool:
         """Whether nothing was lost, nothing came twice, and no send has failed."""
-        return not (self.tally.lost or self.tally.duplicates or self.tally.failed)
+        return not (self.counts.lost or self.counts.duplicates or self.counts.failed)
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for machines."""
         return {
-            "sent": self.tally.sent,
+            "sent": self.counts.sent,
             "parked": self.parked,
             "delivered": self.delivered,
-            "received": self.tally.received,
-            "lost": len(self.tally.lost),
-            "duplicates": self.tally.duplicates,
-            "failed_sends": self.tally.failed,
+            "received": self.counts.received,
+            "lost": len(self.counts.lost),
+            "duplicates": self.counts.duplicates,
+            "failed_sends": self.counts.failed,
             "failover_seconds": round(self.failover_seconds, 3),
             "drain_seconds": self.syphon["seconds"],
             "cost": {key: self.report[key] for key in ("currency", "operations_charge", "base_charge", "stages")},
@@ -85,8 +85,8 @@ class Play:
 
     def __init__(self, console: Console, folder: Path) -> None:
         self.folder = folder
-        self.tally = Tally(PLACES)
-        self.unpaired = Tally({UNPAIRED: (UNPAIRED,)})
+        self.counts = OrderCounts(PLACES)
+        self.unpaired = OrderCounts({UNPAIRED: (UNPAIRED,)})
         self.screen = Screen(console, self._look)
         self.ledger = folder / "ledger"
         self.primary = EmbeddedBroker(
@@ -175,7 +175,7 @@ class Play:
             syphon, report = await self._drain(ledger)
             for task in (*clerks, look):
                 task.cancel()
-        return Ending(self.tally, self.unpaired, self._parked, self._engaged_at - self._killed_at, syphon, report)
+        return Ending(self.counts, self.unpaired, self._parked, self._engaged_at - self._killed_at, syphon, report)
 
     async def _acts(self, factory: MessagingFactory, client: ServiceBusClient) -> None:
         closing = asyncio.Event()
@@ -199,7 +199,7 @@ class Play:
             await self._pause(AFTER, "orders go straight to contoso again")
             closing.set()
         self.screen.tell(
-            f"The tills close: {self.tally.sent} sent, {self._parked} of them parked, {self.tally.failed} failed."
+            f"The tills close: {self.counts.sent} sent, {self._parked} of them parked, {self.counts.failed} failed."
         )
 
     async def _drain(self, ledger: LedgerFile) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -210,7 +210,7 @@ class Play:
         self._waits_for = "the clerks receive the last orders"
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PATIENT):
-                while self.tally.lost:  # noqa: ASYNC110 (clerks count as they receive)
+                while self.counts.lost:  # noqa: ASYNC110 (clerks count as they receive)
                     await asyncio.sleep(0.1)
         await asyncio.to_thread(ledger.flush)
         self._waits_for = "Spark makes the tables of costs and availability"
@@ -240,9 +240,9 @@ class Play:
                 asyncio.gather(stack.enter_async_context(factory.get_topic_sender(EVENTS))),
             )
             yield [
-                Till("till", EVENTS, paired(topic), self.tally, sessions=False),
+                Till("till", EVENTS, paired(topic), self.counts, sessions=False),
                 *(
-                    Till(name, ORDERS, paired(sender), self.tally, sessions=True)
+                    Till(name, ORDERS, paired(sender), self.counts, sessions=True)
                     for name, sender in zip(CUSTOMERS, to_orders, strict=True)
                 ),
                 *(
@@ -254,11 +254,11 @@ class Play:
     def _clerks(self, client: ServiceBusClient) -> list[Any]:
         return [
             *(
-                clerk(partial(client.get_queue_receiver, ORDERS, session_id=name), ORDERS, self.tally)
+                clerk(partial(client.get_queue_receiver, ORDERS, session_id=name), ORDERS, self.counts)
                 for name in CUSTOMERS
             ),
             *(
-                clerk(partial(client.get_subscription_receiver, EVENTS, place.partition("/")[2]), place, self.tally)
+                clerk(partial(client.get_subscription_receiver, EVENTS, place.partition("/")[2]), place, self.counts)
                 for place in PLACES[EVENTS]
             ),
         ]
@@ -296,5 +296,5 @@ class Play:
             since = None if health is None or health.since is None else health.since
             lasted = 0.0 if since is None else time.time() - since.timestamp()
             states[entity] = ("healthy" if health is None else health.state.value, lasted)
-        sent = {entity: self.tally.sent_to(entity) for entity in PLACES}
-        return Scene(states, sent, self.tally.arrivals, dict(self._backlog), self._primary_runs, self._waits_for)
+        sent = {entity: self.counts.sent_to(entity) for entity in PLACES}
+        return Scene(states, sent, self.counts.arrivals, dict(self._backlog), self._primary_runs, self._waits_for)

@@ -12,7 +12,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusReceiver, ServiceBusSender, ServiceBusSession
 from azure.servicebus.exceptions import ServiceBusError
 
-from pairbus.cli.demo.tally import Tally
+from pairbus.cli.demo.order_counts import OrderCounts
 from pairbus.client.sender import MessageSender
 from pairbus.errors import PairbusError
 
@@ -53,11 +53,11 @@ class Till:
     :param name: the first part of its orders' ids, and their session.
     """
 
-    def __init__(self, name: str, entity: str, send: Send, tally: Tally, *, sessions: bool) -> None:
+    def __init__(self, name: str, entity: str, send: Send, counts: OrderCounts, *, sessions: bool) -> None:
         self._name = name
         self._entity = entity
         self._send = send
-        self._tally = tally
+        self._counts = counts
         self._sessions = sessions
 
     async def open_until(self, closing: asyncio.Event, pace: float) -> None:
@@ -78,20 +78,22 @@ class Till:
             await self._send(ServiceBusMessage(f"order {order}", message_id=order, session_id=session))
         except (ServiceBusError, PairbusError, TimeoutError) as error:
             _LOGGER.warning("order %s was not taken: %r", order, error)
-            self._tally.refused(self._entity, order)
+            self._counts.refused(self._entity, order)
         else:
-            self._tally.accepted(self._entity, order)
+            self._counts.accepted(self._entity, order)
 
 
 async def clerk(
-    open_receiver: Callable[[], contextlib.AbstractAsyncContextManager[ServiceBusReceiver]], place: str, tally: Tally
+    open_receiver: Callable[[], contextlib.AbstractAsyncContextManager[ServiceBusReceiver]],
+    place: str,
+    counts: OrderCounts,
 ) -> None:
     """Receive and complete what comes, with the SDK's own receiver, until cancelled; open it again when it breaks."""
     while True:
         try:
             async with open_receiver() as receiver:
                 async for message_id, number in _received(receiver):
-                    tally.came(place, message_id, number)
+                    counts.came(place, message_id, number)
         except ServiceBusError:
             await asyncio.sleep(_TRY_AGAIN)
 

@@ -11,7 +11,7 @@ from azure.servicebus.exceptions import (
 )
 
 from pairbus.amqp.types import Timestamp, UInt, Value
-from pairbus.links.deadlines import Chores
+from pairbus.links.deadlines import BackgroundTasks
 from pairbus.links.errors import timed_out, unsent
 from pairbus.links.native import errors
 from pairbus.links.native.connection import CLOSE_SECONDS, NativeConnection
@@ -19,7 +19,7 @@ from pairbus.links.native.endpoint import Endpoint
 from pairbus.links.native.receiving import AnySession, ReceivingLink
 from pairbus.links.native.requests import RequestLink
 from pairbus.links.native.sending import SendingLink
-from pairbus.links.native.tokens import Doorkeeper
+from pairbus.links.native.tokens import ConnectionTokens
 
 L = TypeVar("L", SendingLink, ReceivingLink, RequestLink)
 T = TypeVar("T")
@@ -35,7 +35,7 @@ class Opened:
     def __init__(self, connection: NativeConnection) -> None:
         self.connection: Final = connection
         self.nodes: dict[str, asyncio.Task[RequestLink]] = {}
-        self._doors = Doorkeeper(connection, self._put_token)
+        self._doors = ConnectionTokens(connection, self._put_token)
 
     async def admitted(self, entity: str, work: Callable[[], Awaitable[T]]) -> T:
         """Do something for which the broker wants a token, if it wants tokens.
@@ -96,7 +96,7 @@ class NativeClient:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint: Final = endpoint
         self._opening: asyncio.Task[Opened] | None = None
-        self._chores = Chores()
+        self._chores = BackgroundTasks()
 
     async def sender(self, entity: str, seconds: float) -> SendingLink:
         """Open a link to send to a queue or topic."""

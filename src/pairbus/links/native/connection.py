@@ -20,7 +20,7 @@ from pairbus.amqp.events import (
     WindowOpened,
 )
 from pairbus.amqp.performatives import RECEIVER, DeliveryState, Error, Received
-from pairbus.links.deadlines import Chores
+from pairbus.links.deadlines import BackgroundTasks
 from pairbus.links.errors import timed_out, unsent
 from pairbus.links.native import errors
 from pairbus.links.native.endpoint import Endpoint
@@ -73,7 +73,7 @@ class NativeConnection(asyncio.Protocol):
         self.error: ServiceBusError | None = None
         self.paused = False
         self.heard_at = self.loop.time()
-        self.chores: Final = Chores()
+        self.chores: Final = BackgroundTasks()
         options = ConnectionOptions(
             f"pairbus-{uuid.uuid4()}",
             endpoint.hostname,

@@ -25,7 +25,7 @@ class PutToken(Protocol):
         ...
 
 
-class Doorkeeper:
+class ConnectionTokens:
     """Shows the broker a token for each entity that is used on one connection, and a new one before it expires."""
 
     def __init__(self, connection: NativeConnection, put: PutToken) -> None:

@@ -21,7 +21,7 @@ from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import MessageSizeExceededError
 
 from pairbus.links.channel import Answered
-from pairbus.links.deadlines import Chores, cancel
+from pairbus.links.deadlines import BackgroundTasks, cancel
 from pairbus.links.errors import unsent
 from pairbus.links.sdk.links import EntityLink
 from pairbus.messages.sdk_batches import Message
@@ -42,7 +42,7 @@ class _Job(NamedTuple):
 class SdkChannel:
     """A sender of the SDK that is open."""
 
-    def __init__(self, link: EntityLink, chores: Chores) -> None:
+    def __init__(self, link: EntityLink, chores: BackgroundTasks) -> None:
         self.carries_many: Final = False
         self.is_open: Final = True
         self.batch_bytes: Final = link.max_batch_bytes
@@ -105,7 +105,7 @@ class SdkChannel:
 
 
 async def open_channel(
-    make: Callable[[], ServiceBusSender], seconds: float, chores: Chores, *, retries: bool
+    make: Callable[[], ServiceBusSender], seconds: float, chores: BackgroundTasks, *, retries: bool
 ) -> SdkChannel:
     """Open a sender of the SDK, or raise what hinders it.
 

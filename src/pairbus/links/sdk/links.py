@@ -16,7 +16,7 @@ from azure.servicebus import ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 
 from pairbus.links.deadlines import cancel, within
-from pairbus.links.sdk.private import Express, read_every_answer, shorten
+from pairbus.links.sdk.private import ShortWay, read_every_answer, shorten
 from pairbus.links.transport import Outgoing
 from pairbus.messages.sdk_batches import STANDARD_BATCH_BYTES
 
@@ -137,7 +137,7 @@ class EntityLink(Link):
         super().__init__(sender)
         self.sender: Final = sender
         self.last_used = 0.0
-        self.express: Final = Express(sender)
+        self.express: Final = ShortWay(sender)
 
     def _opened(self, handler: Any) -> None:
         shorten(handler)

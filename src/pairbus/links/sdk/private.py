@@ -58,7 +58,7 @@ from pairbus.messages.sdk_batches import Message as AnyMessage
 __all__ = [
     "AMQPException",
     "AMQPLinkError",
-    "Express",
+    "ShortWay",
     "add_to",
     "connect_without_link",
     "new_batch",
@@ -86,7 +86,7 @@ _LIST8, _UINT, _VBIN8, _TRUE, _FALSE = 0xC0, 0x70, 0xA0, 0x41, 0x42
 _FRAME_HEADER: Final = struct.Struct(">IBBH")
 
 
-class Express:
+class ShortWay:
     """The short way through one sender."""
 
     def __init__(self, sender: ServiceBusSender) -> None:

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from pairbus.core.options import TransportName
 from pairbus.operate.connection_strings import host_of
-from pairbus.spark.syphon.desk import Desk
+from pairbus.spark.syphon.account_server import AccountServer
 from pairbus.spark.syphon.job import SparkEngine
 from pairbus.spark.syphon.reconciliation import append
 from pairbus.syphon.accounts import Accounts
@@ -53,8 +53,8 @@ def drain(
     async def engine(accounts: Accounts) -> AsyncGenerator[SparkEngine]:
         host = spark.conf.get("spark.driver.host") or "127.0.0.1"
         bind = spark.conf.get("spark.driver.bindAddress", host) or host
-        async with Desk(accounts, bind=bind, host=host) as desk:
-            yield SparkEngine(spark, desk, primary, secondary, transport=transport)
+        async with AccountServer(accounts, bind=bind, host=host) as account_server:
+            yield SparkEngine(spark, account_server, primary, secondary, transport=transport)
 
     depths = Depths(secondary, host_of(primary, "primary"), backlog_queues)
     directory = None if ledger is None else Path(ledger)

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from pairbus.core.options import TransportName
 from pairbus.core.slots import Share
-from pairbus.spark.syphon.desk import Address, Desk, Line
+from pairbus.spark.syphon.account_server import AccountClient, AccountServer, Address
 from pairbus.syphon.worker import Orders, work
 
 
@@ -26,14 +26,14 @@ class Job:
     :ivar secondary: connection string of the secondary.
     """
 
-    desk: Address
+    account_server: Address
     primary: str = field(repr=False)
     secondary: str = field(repr=False)
     transport: TransportName
 
 
 async def _work(job: Job, orders: Orders, name: str, shares: Sequence[Share]) -> None:
-    async with Line(job.desk) as line:
+    async with AccountClient(job.account_server) as line:
         await work(
             name,
             shares,
@@ -50,11 +50,17 @@ class SparkEngine:
     """Has rounds done by a Spark session: each is one job, whose tasks are workers."""
 
     def __init__(
-        self, spark: SparkSession, desk: Desk, primary: str, secondary: str, *, transport: TransportName = "native"
+        self,
+        spark: SparkSession,
+        account_server: AccountServer,
+        primary: str,
+        secondary: str,
+        *,
+        transport: TransportName = "native",
     ) -> None:
         self._context = spark.sparkContext
-        self._desk = desk
-        self._job = Job(desk.address, primary, secondary, transport)
+        self._desk = account_server
+        self._job = Job(account_server.address, primary, secondary, transport)
 
     @property
     def parallelism(self) -> int:

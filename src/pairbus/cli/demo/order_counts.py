@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 
-class Tally:
+class OrderCounts:
     """Counts messages by their ids.
 
     A message has been received when it has come to every place where it belongs, and it has come twice when it was

@@ -36,14 +36,14 @@ class DriverLostError(PairbusError):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a desk is, and what opens it."""
+    """Where a account_server is, and what opens it."""
 
     host: str
     port: int
     token: str = field(repr=False)
 
 
-class Desk:
+class AccountServer:
     """The driver's end.
 
     :param bind: the address to listen at.
@@ -143,7 +143,7 @@ class Desk:
         _say(writer, answer)
 
 
-class Line:
+class AccountClient:
     """The task's end: an account for its worker.
 
     :ivar end: set when the round is to end, also because the driver is gone.

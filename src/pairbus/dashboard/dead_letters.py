@@ -24,7 +24,7 @@ WORK_SECONDS: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pile:
+class EntityDeadLetters:
     """The dead letters of one entity.
 
     :ivar count: how many there are; ``letters`` are the first of them.
@@ -42,7 +42,7 @@ class Piles:
     """Knows the dead letters of the namespaces that are looked at."""
 
     def __init__(self, lookers: Mapping[Role, Looker]) -> None:
-        self.piles: tuple[Pile, ...] = ()
+        self.piles: tuple[EntityDeadLetters, ...] = ()
         self._lookers = lookers
         self._counts: list[tuple[Role, str, int]] | None = None
         self._retry_at = math.inf
@@ -65,20 +65,20 @@ class Piles:
                 failed = any(pile.problem is not None for pile in self.piles)
                 self._retry_at = time.monotonic() + LOOK_SECONDS if failed else math.inf
 
-    async def _pile(self, role: Role, queue: Queue) -> Pile:
+    async def _pile(self, role: Role, queue: Queue) -> EntityDeadLetters:
         topic, _, subscription = queue.path.partition("/Subscriptions/")
         shelf = Shelf(topic, subscription or None, is_backlog=queue.backlog is not None)
         try:
             letters = await within(LOOK_SECONDS, self._letters(role, shelf))
         except Exception as error:  # noqa: BLE001 (whatever it is, the page says so)
-            return Pile(role, shelf, queue.dead_letters, problem=why(error))
-        return Pile(role, shelf, queue.dead_letters, letters)
+            return EntityDeadLetters(role, shelf, queue.dead_letters, problem=why(error))
+        return EntityDeadLetters(role, shelf, queue.dead_letters, letters)
 
     async def _letters(self, role: Role, shelf: Shelf) -> tuple[Letter, ...]:
         async with aclosing(browse(self._lookers[role].client, shelf.path, most=SHOWN)) as messages:
             return tuple([letter_of(message) async for message in messages])
 
-    async def resubmit(self, pile: Pile, letters: Sequence[Letter] | None, to: str = "") -> str:
+    async def resubmit(self, pile: EntityDeadLetters, letters: Sequence[Letter] | None, to: str = "") -> str:
         """Send dead letters again, or with None all of the pile; return what became of them, in words.
 
         :param to: the queue or topic that is to have them; empty: where they came from.
@@ -95,14 +95,14 @@ class Piles:
         await self._look_again(pile)
         return _told(outcome, "sent again")
 
-    async def discard(self, pile: Pile, letters: Sequence[Letter] | None) -> str:
+    async def discard(self, pile: EntityDeadLetters, letters: Sequence[Letter] | None) -> str:
         """Remove dead letters for good, or with None all of the pile; return what became of them, in words."""
         async with self._at_work:
             outcome = await _done(discard(self._lookers[pile.role].client, pile.shelf, _choice(letters)))
         await self._look_again(pile)
         return _told(outcome, "discarded")
 
-    async def _look_again(self, pile: Pile) -> None:
+    async def _look_again(self, pile: EntityDeadLetters) -> None:
         await self._lookers[pile.role].again(afresh=True)
         async with self._looking:
             self._counts = None
