@@ -115,7 +115,8 @@ class Nemesis:
                         self._run.primary.connection_string, retry_total=0
                     ) as client:
                         await work(client)
-            except (ServiceBusError, OSError):  # a time-out is one, too: the primary is away
+            # The primary is away. A time-out is an OSError; the SDK stumbles over its own links when it settles by token.
+            except (ServiceBusError, OSError, AttributeError):
                 await asyncio.sleep(2)
             else:
                 return
