@@ -23,9 +23,10 @@ from pairbus.spark.platform.session import session_for_command
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What a program says that has a session of its own."""
     place = tmp_path_factory.mktemp("notebook")
+    java = launcher_home(find_java(), spark=pyspark.__file__)
     subprocess.run(
         [sys.executable, "-m", "tests.spark.notebook", str(place)],
-        env={**os.environ, "JAVA_HOME": str(launcher_home(find_java(), spark=pyspark.__file__)), "TZ": ZONE},
+        env={**os.environ, "JAVA_HOME": str(java), "PYSPARK_PYTHON": sys.executable, "TZ": ZONE},
         cwd=Path(__file__).parents[2],
         check=True,
     )

@@ -115,7 +115,7 @@ class Nemesis:
                         self._run.primary.connection_string, retry_total=0
                     ) as client:
                         await work(client)
-            # The primary is away. A time-out is an OSError; the SDK stumbles over its own links when it settles by token.
+            # The primary is away. A time-out is an OSError; the SDK stumbles over its own links when it settles
             except (ServiceBusError, OSError, AttributeError):
                 await asyncio.sleep(2)
             else:
