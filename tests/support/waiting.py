@@ -15,4 +15,4 @@ def wait_until(is_so: Callable[[], bool], seconds: float, why: Callable[[], obje
     ends = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < ends, why()
-        time.sleep(EVERY)
+        time.sleep(EVERY)  # what other processes do cannot be awaited here

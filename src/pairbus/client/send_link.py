@@ -52,7 +52,7 @@ Unheard: TypeAlias = Callable[[ErrorFacts | None, float], None]
 """Told how an attempt ended that no caller waits for any more (None: it was accepted), and when it had begun."""
 
 AT_ONCE: Final = 50
-"""So many messages are sent without waiting for more, so that the broker works on them while the next ones come."""
+"""This many messages are sent without waiting for more, so that the broker works on them while the next ones come."""
 _TRACE_BYTES: Final = 512
 """More than a trace's context adds to a message."""
 
@@ -137,7 +137,7 @@ class SendLink:
                 self._openers -= 1
 
     def prepare_soon(self) -> None:
-        """Open the link in the background; if that fails, whoever needs it will see why."""
+        """Open the link in the background; if that fails, the next send sees why."""
         self._chores.start(self._prepare_quietly(), f"opening of {self.entity}")
 
     async def _prepare_quietly(self) -> None:
@@ -427,7 +427,7 @@ class SendLink:
             if self._channel is not None:
                 self._channel.suspect(transfer.began)
         if late and not any(transfer.is_heard for transfer in self._under_way):
-            self._drop(in_doubt=True)  # nobody else counts on the link, which did not answer
+            self._drop(in_doubt=True)  # no other send counts on the link, which did not answer
             self._dispatch()
         begun = [submission for transfer in self._under_way for submission in transfer.submissions]
         deadlines = [each.deadline for each in (*begun, *self._waiting) if each.deadline > now]

@@ -65,10 +65,10 @@ class FakeChannel:
         pass
 
     async def schedule(self, messages: Sequence[Message], at: datetime) -> list[int]:
-        raise NotImplementedError
+        raise NotImplementedError  # these tests only send
 
     async def cancel_scheduled(self, numbers: Sequence[int]) -> None:
-        raise NotImplementedError
+        raise NotImplementedError  # these tests only send
 
     def suspect(self, since: float) -> None:
         pass

@@ -44,7 +44,7 @@ _BACKGROUND: Final = -1
 
 
 class OverdueError(TimeoutError):
-    """Work that did not end in its time was given up from outside, and nobody knows how far it had come."""
+    """Work that did not end in its time was given up from outside; how far it had come is not known."""
 
 
 class Portal:

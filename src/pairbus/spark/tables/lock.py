@@ -54,7 +54,7 @@ def _acquire(descriptor: int, directory: Path, until: float) -> None:
                     f"{directory}: {_holder(descriptor)} brings these tables up to date; wait until it has ended and "
                     "run this again, or keep your tables in another directory"
                 ) from None
-            time.sleep(_LOOK_AGAIN)
+            time.sleep(_LOOK_AGAIN)  # a file lock that blocks has no time-out
         else:
             return
 
